@@ -1,0 +1,55 @@
+# Verbs of the project. Each installs what it needs first: a fresh clone needs only Python 3.11, make and git.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.installed
+export OMP_NUM_THREADS ?= 1
+
+.PHONY: help setup train test check test-all learn bench chaos docs format clean
+
+help:            ## this list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
+
+setup: $(STAMP)  ## make .venv and install everything into it
+
+$(STAMP): pyproject.toml constraints.txt
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "installing into $(VENV) (a few minutes the first time) …"
+	@$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e ".[dev]"
+	@touch $(STAMP)
+
+train: $(STAMP)  ## train the default preset, with a live view
+	@$(BIN)/rookery train cartpole-ppo
+
+check: $(STAMP)  ## format, lint, types, import rules, fast tests
+	$(BIN)/ruff format --check src tests examples bench
+	$(BIN)/ruff check src tests examples bench
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python -m pytest -n 2 -m "not slow and not matrix" tests
+
+test: check     ## everything that CI runs
+	$(BIN)/python -m pytest -n 2 -m "slow and not matrix" tests
+
+test-all: check ## the full matrix
+	$(BIN)/python -m pytest -n 2 -m "slow or matrix" tests
+
+learn: $(STAMP) ## the learning gates: all seeds of the gold presets (hours)
+	$(BIN)/python bench/learn.py
+
+bench: $(STAMP) ## speed, interleaved with Stable-Baselines3 in a venv of its own
+	$(BIN)/python bench/speed.py
+
+chaos: $(STAMP) ## kill -9 at 50 random moments per algorithm, resume, compare bit for bit
+	$(BIN)/python bench/chaos.py
+
+docs: $(STAMP)  ## check links and commands of the documentation, and regenerate its reference pages
+	$(BIN)/python docs/build.py
+
+format: $(STAMP) ## let ruff format and mend what it can
+	$(BIN)/ruff format src tests examples bench
+	$(BIN)/ruff check --fix src tests examples bench
+
+clean:          ## remove .venv, caches and builds; runs/ is kept
+	rm -rf $(VENV) build dist .ruff_cache .mypy_cache .import_linter_cache .hypothesis src/*.egg-info
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,69 @@
+"""Rookery: deep reinforcement learning that is correct by construction, exactly resumable, and fast.
+
+The names below are the public API. They are imported when first used, so `import rookery` itself is quick and without torch.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+_PUBLIC = {  # name → module that defines it
+    "Algorithm": "rookery.algos.base",
+    "Batch": "rookery.core.batch",
+    "Callback": "rookery.run.callbacks",
+    "CheckpointError": "rookery.core.errors",
+    "Collector": "rookery.run.collector",
+    "Config": "rookery.run.resolve",
+    "ConfigError": "rookery.core.errors",
+    "Diverged": "rookery.core.errors",
+    "EnvError": "rookery.core.errors",
+    "Experiment": "rookery.run.experiment",
+    "RookeryError": "rookery.core.errors",
+    "Schedule": "rookery.core.schedule",
+    "Trainer": "rookery.run.trainer",
+    "UsageError": "rookery.core.errors",
+    "check_env": "rookery.envs.checker",
+    "evaluate_run": "rookery.run.evaluate",
+    "json_schema": "rookery.run.resolve",
+    "load_config": "rookery.run.resolve",
+    "lookup": "rookery.core.registry",
+    "names": "rookery.core.registry",
+    "register": "rookery.core.registry",
+}
+
+__all__ = ["__version__", *_PUBLIC]
+
+if TYPE_CHECKING:
+    from rookery.algos.base import Algorithm as Algorithm
+    from rookery.core.batch import Batch as Batch
+    from rookery.core.errors import CheckpointError as CheckpointError
+    from rookery.core.errors import ConfigError as ConfigError
+    from rookery.core.errors import Diverged as Diverged
+    from rookery.core.errors import EnvError as EnvError
+    from rookery.core.errors import RookeryError as RookeryError
+    from rookery.core.errors import UsageError as UsageError
+    from rookery.core.registry import lookup as lookup
+    from rookery.core.registry import names as names
+    from rookery.core.registry import register as register
+    from rookery.core.schedule import Schedule as Schedule
+    from rookery.run.callbacks import Callback as Callback
+    from rookery.run.collector import Collector as Collector
+    from rookery.run.evaluate import evaluate_run as evaluate_run
+    from rookery.run.resolve import Config as Config
+    from rookery.run.resolve import json_schema as json_schema
+    from rookery.run.resolve import load_config as load_config
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _PUBLIC:
+        raise AttributeError(f"module 'rookery' has no attribute {name!r}")
+    value = getattr(importlib.import_module(_PUBLIC[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,41 @@
+"""Policy: a trained actor in a user's own loop: `policy(Batch(obs=[obs])).action[0]`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from rookery.acting.actor import Actor
+from rookery.core.batch import Batch
+from rookery.core.spec import Leaf
+from rookery.core.tree import Tree, tree_map
+
+
+class Policy:
+    """Acts greedily, or (`greedy=False`) as in training with its own random stream."""
+
+    def __init__(self, actor: Actor, obs_spec: Tree, action_spec: Tree, seed: int = 0):
+        self.actor, self.obs_spec, self.action_spec = actor, obs_spec, action_spec
+        self.rng = np.random.Generator(np.random.PCG64(seed))
+
+    def __call__(self, batch: Any, *, greedy: bool = True) -> Batch:
+        """`batch.obs` [N, …] → Batch(action=[N, …]) as the env wants it."""
+        obs = self.cast(batch["obs"])
+        out = self.actor.act(obs, self.rng, greedy=greedy)
+        action = self.actor.rule.to_env(out["action"])
+        if isinstance(self.action_spec, Leaf) and self.action_spec.start:
+            action = action + self.action_spec.start
+        return Batch(action=action, **{k: v for k, v in out.items() if k != "action"})
+
+    def cast(self, obs: Any) -> Tree:
+        """Arrays of the dtypes the networks were built for; a tuple observation may be given as a tuple."""
+
+        def pick(spec: Tree, value: Any) -> Tree:
+            if isinstance(spec, dict):
+                named = dict(enumerate(value)) if isinstance(value, tuple | list) else value
+                return {k: pick(s, named[k] if k in named else named[int(k)]) for k, s in spec.items()}
+            return np.asarray(value, dtype=spec.dtype)
+
+        arrays = pick(self.obs_spec, obs)
+        return tree_map(lambda x, s: x - s.start if s.kind == "discrete" else x, arrays, self.obs_spec)

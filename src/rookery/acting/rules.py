@@ -1,0 +1,202 @@
+"""Rules: how a network's outputs become an action. Numpy on small arrays: torch's dispatch would cost more than the maths.
+
+    argmax             a = argmax_a Q(s, a)
+    ε-greedy           a coin per element; the random action is uniform over the *legal* actions
+    categorical        a ~ softmax(logits), several heads side by side; log π(a|s) is their sum
+    Bernoulli          a_i ~ σ(logit_i)
+    Gaussian           a = μ + σ ε, stored unclipped with its log-probability; the env gets it clipped
+    squashed Gaussian  a = tanh(μ + σ ε) in [−1, 1]; the env gets it rescaled to its bounds
+
+Every rule: `rule(outputs, rng, knobs, mask, greedy) → {"action": …, "logp": …}`; outputs are never modified in place. The
+drawn numbers do not depend on the mask, so a mask never shifts the stream.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+import numpy as np
+
+from rookery.core.errors import ConfigError
+from rookery.core.spec import Leaf, describe
+
+Arrays = dict[str, np.ndarray]
+_LOG_2PI = math.log(2 * math.pi)
+
+
+class Rule(Protocol):
+    """How outputs become an action."""
+
+    def __call__(
+        self, out: Arrays, rng: np.random.Generator, knobs: Mapping[str, float], mask: np.ndarray | None, greedy: bool
+    ) -> Arrays: ...
+
+    def to_env(self, action: np.ndarray) -> np.ndarray:
+        """What the env gets for a stored action."""
+        ...
+
+
+class EpsilonGreedy:
+    """Greedy in `q`, with probability ε (a knob) a random legal action instead.
+
+    `spread` > 0 gives each column its own ε (Ape-X): ε_i = ε^(1 + spread · i / (N − 1)).
+    """
+
+    def __init__(self, spread: float = 0.0, column: int = 0, columns: int | None = None):
+        self.spread, self.column, self.columns = spread, column, columns
+
+    def __call__(
+        self, out: Arrays, rng: np.random.Generator, knobs: Mapping[str, float], mask: np.ndarray | None, greedy: bool
+    ) -> Arrays:
+        q = out["q"] if mask is None else np.where(mask > 0, out["q"], -np.inf)
+        action = q.argmax(-1)
+        if greedy:
+            return {"action": action}
+        n, actions = q.shape
+        coins = rng.random(2 * n)  # first half: explore or not; second half: which action
+        explore = coins[:n] < self.epsilon(knobs["epsilon"], n)
+        if explore.any():
+            which = (coins[n:] * actions).astype(np.int64) if mask is None else legal(coins[n:], mask)
+            action = np.where(explore, which, action)
+        return {"action": action}
+
+    def epsilon(self, epsilon: float, n: int) -> Any:
+        """One ε for all columns, or one per column."""
+        total = self.columns or n
+        if self.spread == 0.0 or total == 1:
+            return epsilon
+        column = self.column + np.arange(n)
+        return epsilon ** (1.0 + self.spread * column / (total - 1))
+
+    def to_env(self, action: np.ndarray) -> np.ndarray:
+        return action
+
+
+def legal(u: np.ndarray, mask: np.ndarray) -> np.ndarray:
+    """The ⌊u · #legal⌋-th legal action of each row: uniform for uniform u in [0, 1)."""
+    counts = (mask > 0).cumsum(-1)
+    rank = (u * counts[:, -1]).astype(np.int64)
+    return (counts <= rank[:, None]).sum(-1).clip(max=mask.shape[-1] - 1)
+
+
+class Categorical:
+    """One or several heads; logits are concatenated along the last axis."""
+
+    def __init__(self, sizes: tuple[int, ...], single: bool):
+        self.sizes, self.single = sizes, single
+        self.edges = np.cumsum((0, *sizes))
+
+    def __call__(
+        self, out: Arrays, rng: np.random.Generator, knobs: Mapping[str, float], mask: np.ndarray | None, greedy: bool
+    ) -> Arrays:
+        logits = out["logits"]
+        if mask is not None:
+            logits = np.where(mask > 0, logits, np.float32(-1e9))
+        u = None if greedy else rng.random((len(logits), len(self.sizes)))
+        if self.single:
+            action, logp = draw(logits, None if u is None else u[:, 0])
+            return {"action": action, "logp": logp}
+        heads = [
+            draw(logits[:, a:b], None if u is None else u[:, i])
+            for i, (a, b) in enumerate(zip(self.edges, self.edges[1:]))
+        ]
+        actions, logps = zip(*heads)
+        return {"action": np.stack(actions, -1), "logp": np.sum(logps, 0, dtype=np.float32)}
+
+    def to_env(self, action: np.ndarray) -> np.ndarray:
+        return action
+
+
+def draw(logits: np.ndarray, u: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
+    """(action, log-probability) by inversion of the cumulative distribution; the mode if u is None."""
+    shifted = logits - logits.max(-1, keepdims=True)
+    p = np.exp(shifted)
+    total = p.sum(-1, keepdims=True)
+    if u is None:
+        action = logits.argmax(-1)
+    else:
+        cumulative = p.cumsum(-1)
+        action = (cumulative <= u[:, None] * cumulative[:, -1:]).sum(-1)
+    rows = np.arange(len(logits))
+    return action, (shifted[rows, action] - np.log(total[:, 0])).astype(np.float32)
+
+
+class Bernoulli:
+    """Independent coins: multi-binary actions."""
+
+    def __call__(
+        self, out: Arrays, rng: np.random.Generator, knobs: Mapping[str, float], mask: np.ndarray | None, greedy: bool
+    ) -> Arrays:
+        logits = out["logits"]
+        p = 1.0 / (1.0 + np.exp(-logits))
+        action = (logits > 0 if greedy else rng.random(p.shape) < p).astype(np.int8)
+        signed = np.where(action > 0, logits, -logits)
+        return {"action": action, "logp": (-np.logaddexp(0, -signed)).sum(-1).astype(np.float32)}
+
+    def to_env(self, action: np.ndarray) -> np.ndarray:
+        return action
+
+
+class Gaussian:
+    """Unsquashed: the unclipped action is stored with its log-probability, the env gets the clipped one."""
+
+    def __init__(self, leaf: Leaf):
+        self.shape, self.low, self.high = leaf.shape, leaf.low, leaf.high
+
+    def __call__(
+        self, out: Arrays, rng: np.random.Generator, knobs: Mapping[str, float], mask: np.ndarray | None, greedy: bool
+    ) -> Arrays:
+        mean, log_std = out["mean"], out["log_std"]
+        eps = np.zeros_like(mean) if greedy else rng.standard_normal(mean.shape, dtype=np.float32)
+        logp = (-0.5 * eps**2 - log_std - 0.5 * _LOG_2PI).sum(-1)
+        action = mean + np.exp(log_std) * eps
+        return {"action": action.reshape(len(mean), *self.shape), "logp": logp.astype(np.float32)}
+
+    def to_env(self, action: np.ndarray) -> np.ndarray:
+        return np.clip(action, self.low, self.high)
+
+
+class SquashedGaussian:
+    """tanh of a Gaussian: actions in [−1, 1], rescaled for the env; knob `random` is the share of uniform actions."""
+
+    def __init__(self, leaf: Leaf):
+        bounded = leaf.low is not None and leaf.high is not None
+        if not bounded or not (np.isfinite(leaf.low).all() and np.isfinite(leaf.high).all()):  # type: ignore[arg-type]
+            raise ConfigError(
+                f"a squashed policy needs an action space with finite bounds, got low={leaf.low}, high={leaf.high}. "
+                "Give the space finite bounds with a wrapper (gymnasium.wrappers.RescaleAction, ClipAction)."
+            )
+        self.shape = leaf.shape
+        self.middle = ((np.asarray(leaf.high) + leaf.low) / 2).astype(np.float32)
+        self.half = ((np.asarray(leaf.high) - leaf.low) / 2).astype(np.float32)
+
+    def __call__(
+        self, out: Arrays, rng: np.random.Generator, knobs: Mapping[str, float], mask: np.ndarray | None, greedy: bool
+    ) -> Arrays:
+        mean = out["mean"]
+        if greedy:
+            action = np.tanh(mean)
+        elif knobs.get("random", 0.0) >= 1.0:
+            action = rng.random(mean.shape, dtype=np.float32) * 2 - 1
+        else:
+            action = np.tanh(mean + np.exp(out["log_std"]) * rng.standard_normal(mean.shape, dtype=np.float32))
+        return {"action": action.reshape(len(mean), *self.shape)}
+
+    def to_env(self, action: np.ndarray) -> np.ndarray:
+        return self.middle + self.half * action
+
+
+def rule_for(action_spec: Any) -> Rule:
+    """The stochastic rule of a policy network, from the action space."""
+    if not isinstance(action_spec, Leaf):
+        raise ConfigError(
+            f"the action space is {describe(action_spec)}: policies act on Discrete, MultiDiscrete, MultiBinary or Box. "
+            "Flatten a Dict or Tuple of actions with a wrapper."
+        )
+    if action_spec.kind == "box":
+        return Gaussian(action_spec)
+    if action_spec.kind == "multi_binary":
+        return Bernoulli()
+    return Categorical(action_spec.sizes, single=action_spec.kind == "discrete")

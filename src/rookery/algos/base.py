@@ -1,0 +1,98 @@
+"""Algorithm: the mathematics of learning. It knows no env, no store, no process and no file.
+
+A subclass is one file: equations in its docstring, a frozen config, networks, `outputs` and a rule for acting, `prepare` and
+named updates for learning. The words that an update may use are in `rookery.learning.words`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+from torch import Tensor, nn
+
+from rookery.acting.rules import Rule
+from rookery.core.errors import ConfigError
+from rookery.core.schedule import Schedule
+from rookery.core.section import Section
+from rookery.core.spec import Leaf, describe
+from rookery.core.tree import Tree
+from rookery.learning.learner import Learner, Outputs
+from rookery.learning.optim import Optimiser
+
+
+class AlgoConfig(Section):
+    """What every algorithm's config has."""
+
+    name: str  # of the algorithm, as in `rookery list algos`
+    gamma: float = 0.99  # discount per env step
+
+
+class Algorithm:
+    """Base of all algorithms; one level of inheritance."""
+
+    name: ClassVar[str]
+    Config: ClassVar[type[AlgoConfig]] = AlgoConfig
+    store_kind: ClassVar[Literal["replay", "rollout"]]
+    defaults: ClassVar[dict[str, Any]] = {}  # what this algorithm prefers in other sections of the config
+    metrics: ClassVar[dict[str, str]] = {}  # metric → one sentence
+    actions: ClassVar[tuple[str, ...]] = ()  # kinds of action space it can act in
+    targets: ClassVar[dict[str, str]] = {}  # target → the network it follows
+    schedule: dict[str, int] = {"update": 1}  # named update → it runs at every n-th update
+    eager_only: ClassVar[str | None] = None  # the reason why its update cannot be compiled
+
+    def __init__(self, config: Any, obs_spec: Tree, action_spec: Tree, model: Any):
+        self.config, self.obs_spec, self.action_spec, self.model = config, obs_spec, action_spec, model
+        kind = action_spec.kind if isinstance(action_spec, Leaf) else "nested"
+        if kind not in self.actions:
+            raise ConfigError(
+                f"algo.name={self.name} acts in spaces of kind {' or '.join(self.actions)}, but the env's action space is "
+                f"{describe(action_spec)}. Choose another algorithm (`rookery list algos`) or wrap the env."
+            )
+
+    @classmethod
+    def rules(cls, config: Any) -> list[str]:
+        """Cross-field rules of the whole config that are broken, as sentences that name both fields."""
+        return []
+
+    @classmethod
+    def planned_updates(cls, config: Any) -> int:
+        """Updates that a full run of this config will do; decides whether compiling pays."""
+        steps = config.train.max_steps or 0
+        if cls.store_kind == "replay":
+            return int(max(steps - config.store.min_fill, 0) * config.store.updates_per_step)
+        return 0
+
+    @property
+    def rows(self) -> int:
+        """Env steps per env and round."""
+        return int(getattr(self.config, "rollout", 1))
+
+    def networks(self) -> dict[str, nn.Module]:
+        """Fresh networks by name; called once, with seeded global generators."""
+        raise TypeError(f"{type(self).__name__} defines no networks()")
+
+    def optimisers(self) -> dict[str, Optimiser]:
+        """Which networks learn, and how."""
+        raise TypeError(f"{type(self).__name__} defines no optimisers()")
+
+    def knobs(self) -> dict[str, Schedule]:
+        """Scheduled numbers, by name: `s.knob.name` in updates, `knobs["name"]` in rules."""
+        return {"lr": self.config.lr}
+
+    def rule(self, column: int = 0, columns: int | None = None) -> Rule:
+        """How the outputs become an action, for the collector whose first of `columns` columns is `column`."""
+        raise TypeError(f"{type(self).__name__} defines no rule()")
+
+    def outputs(self, s: Any, obs: Tree, state: Any, first: Any) -> tuple[dict[str, Tensor], Any]:
+        """What the rule sees: outputs of the acting network, and its next state (feed-forward: unchanged)."""
+        raise TypeError(f"{type(self).__name__} defines no outputs()")
+
+    def prepare(self, s: Any, b: Any) -> dict[str, Tree]:
+        """Once per sampled batch, without gradient: advantages, fixed targets."""
+        return dict(b)
+
+    def learn(self, learner: Learner, batch: dict[str, Tree], rng: np.random.Generator) -> Iterator[list[Outputs]]:
+        """Python around updates: one item per update. By default one update per sampled batch."""
+        yield learner.step(batch)

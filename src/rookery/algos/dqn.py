@@ -1,0 +1,102 @@
+"""Deep Q-learning (Mnih 2015), with double Q (van Hasselt 2016), dueling heads (Wang 2016) and n-step returns as options.
+
+    R     = Σ_{i<k} γ^i r_{t+i}                    k ≤ n steps really taken: the episode may end first
+    y     = R + γ^k (1 − terminated) Q'(s_{t+k}, a*)
+    a*    = argmax_a Q(s_{t+k}, a)                 double;   argmax_a Q'(s_{t+k}, a) otherwise
+    L     = mean_i w_i huber(y_i − Q(s_i, a_i))
+    Q'    ← (1 − τ) Q' + τ Q                       every `target_every` updates
+
+A truncated step bootstraps from its true final observation. Acting is ε-greedy.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+from torch import Tensor, nn
+
+from rookery.acting.rules import EpsilonGreedy, Rule
+from rookery.algos.base import AlgoConfig, Algorithm
+from rookery.core.schedule import Schedule
+from rookery.core.spec import mask_of
+from rookery.core.tree import Tree
+from rookery.equations.value import double_q, huber, max_q, pick, squared, td_error, weighted_mean
+from rookery.learning.optim import Adam, Optimiser
+from rookery.nets import QNetwork
+
+Positive = Annotated[int, Field(ge=1)]
+Share = Annotated[float, Field(ge=0, le=1)]
+
+
+class DQNConfig(AlgoConfig):
+    """Options of DQN."""
+
+    name: Literal["dqn"] = "dqn"  # of the algorithm
+    gamma: Share = 0.99  # discount per env step
+    lr: Schedule = Schedule(start=1e-3)  # learning rate of Adam
+    n_step: Positive = 1  # rewards summed before the bootstrap
+    double: bool = True  # choose the next action with the online network, judge it with the target
+    dueling: bool = False  # Q = V + A − mean A
+    target_every: Positive = 200  # updates between moves of the target network
+    tau: Annotated[float, Field(gt=0, le=1)] = 1.0  # how far the target moves: 1 is a copy
+    epsilon: Schedule = Schedule(kind="linear", start=1.0, end=0.05, steps=10_000)  # share of random actions
+    epsilon_spread: Annotated[float, Field(ge=0)] = 0.0  # ε of column i is ε^(1 + spread · i/(N−1)); Ape-X uses 7
+    loss: Literal["huber", "squared"] = "huber"  # of the TD error
+    max_grad_norm: Annotated[float, Field(gt=0)] | None = 10.0  # norm to which gradients are clipped
+    rollout: Positive = 1  # env steps per env and round
+
+
+class DQN(Algorithm):
+    """Off-policy, discrete actions."""
+
+    name = "dqn"
+    Config = DQNConfig
+    store_kind = "replay"
+    actions = ("discrete",)
+    targets = {"q_target": "q"}
+    defaults = {"model": {"hidden": [128, 128], "activation": "relu"}}
+    metrics = {
+        "q/loss": "mean weighted loss of the TD errors",
+        "q/grad_norm": "norm of the gradient before clipping",
+        "q_mean": "mean Q(s, a) of the sampled actions",
+        "target_mean": "mean target y",
+        "td_abs": "mean absolute TD error",
+    }
+
+    def __init__(self, config: DQNConfig, obs_spec: Tree, action_spec: Tree, model: Any):
+        super().__init__(config, obs_spec, action_spec, model)
+        self.schedule = {"update": 1, "move_target": config.target_every}
+
+    def networks(self) -> dict[str, nn.Module]:
+        return {"q": QNetwork(self.obs_spec, self.action_spec.sizes[0], self.model, dueling=self.config.dueling)}
+
+    def optimisers(self) -> dict[str, Optimiser]:
+        return {"q": Adam(clip_norm=self.config.max_grad_norm)}
+
+    def knobs(self) -> dict[str, Schedule]:
+        return {"lr": self.config.lr, "epsilon": self.config.epsilon}
+
+    def rule(self, column: int = 0, columns: int | None = None) -> Rule:
+        return EpsilonGreedy(self.config.epsilon_spread, column, columns)
+
+    def outputs(self, s: Any, obs: Tree, state: Any, first: Any) -> tuple[dict[str, Tensor], Any]:
+        return {"q": s.q(obs)}, state
+
+    def update(self, s: Any, b: Any) -> dict[str, Tensor]:
+        c, mask = self.config, mask_of(b.next_obs)
+        q_next = s.q_target(b.next_obs)
+        value = double_q(s.q(b.next_obs), q_next, mask) if c.double else max_q(q_next, mask)
+        shape = huber if c.loss == "huber" else squared
+
+        def loss(q: Any) -> tuple[Tensor, dict[str, Tensor]]:
+            q_sa = pick(q(b.obs), b.action)
+            td = td_error(q_sa, b.reward, b.discount, value)
+            return weighted_mean(shape(td), b.weight), {"td": td, "q": q_sa}  # the weight reaches either loss
+
+        out = s.minimise("q", loss)
+        size = out["td"].abs()
+        return {"priority": size, "td_abs": size.mean(), "q_mean": out["q"].mean(), "target_mean": (out["q"] + out["td"]).mean()}
+
+    def move_target(self, s: Any, b: Any) -> None:
+        s.follow("q_target", "q", self.config.tau)

@@ -1,0 +1,151 @@
+"""Proximal policy optimisation (Schulman 2017) with generalised advantages (Schulman 2016).
+
+    δ_t    = r_t + γ (1 − terminated_t) V(s'_t) − V(s_t)           s' the true successor, also at a time limit
+    A_t    = δ_t + γ λ (1 − done_t) A_{t+1},      R_t = A_t + V(s_t)
+    ρ      = π(a|s) / π_old(a|s)
+    L_π    = −E[min(ρ A, clip(ρ, 1 − ε, 1 + ε) A)]                 dual clip: max(·, c A) where A < 0
+    L_V    = E[½ (V − R)²]                                         value clip: the worse of V and V_old + clip(V − V_old, ±ε_V)
+    L      = L_π + c_V L_V − c_H E[H(π)]
+
+Means are over valid rows. Several epochs over shuffled minibatches of one rollout, ended early when E[(ρ − 1) − log ρ]
+exceeds `target_kl`. Discrete, multi-discrete, multi-binary and continuous actions; action masks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated, Any, Literal
+
+import numpy as np
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from rookery.acting.rules import Rule, rule_for
+from rookery.algos.base import AlgoConfig, Algorithm
+from rookery.core.schedule import Schedule
+from rookery.core.spec import mask_of
+from rookery.core.tree import Tree, tree_map
+from rookery.equations.distributions import logp_entropy
+from rookery.equations.policy import clip_fraction, explained_variance, kl_estimate, normalise, ppo_policy_loss, ppo_value_loss
+from rookery.equations.returns import gae, successor_values
+from rookery.equations.value import mean_valid
+from rookery.learning.learner import Learner, Outputs
+from rookery.learning.optim import Adam, Optimiser
+from rookery.nets import ActorCritic
+
+Positive = Annotated[int, Field(ge=1)]
+Share = Annotated[float, Field(ge=0, le=1)]
+
+
+class PPOConfig(AlgoConfig):
+    """Options of PPO."""
+
+    name: Literal["ppo"] = "ppo"  # of the algorithm
+    gamma: Share = 0.99  # discount per env step
+    lam: Share = 0.95  # λ of the generalised advantage
+    lr: Schedule = Schedule(start=3e-4)  # learning rate of Adam
+    rollout: Positive = 128  # env steps per env between updates
+    epochs: Positive = 4  # passes over a rollout
+    minibatches: Positive = 4  # equal parts of a rollout per epoch
+    clip: Schedule = Schedule(start=0.2)  # ε: how far the probability ratio may move from 1
+    dual_clip: Annotated[float, Field(gt=1)] | None = None  # c: lower bound c·A of the objective where A < 0
+    value_clip: Annotated[float, Field(gt=0)] | None = None  # ε_V: how far the value may move from its old one
+    value_cost: Annotated[float, Field(ge=0)] = 0.5  # weight c_V of the value loss
+    entropy_bonus: Schedule = Schedule(start=0.0)  # weight c_H of the entropy
+    normalise_advantage: bool = True  # to mean 0 and deviation 1 over the rollout
+    target_kl: Annotated[float, Field(gt=0)] | None = None  # estimate of KL(old ‖ new) that ends the epochs early
+    log_std: float = 0.0  # initial log standard deviation of continuous actions
+    shared: bool = False  # one encoder for policy and value
+    max_grad_norm: Annotated[float, Field(gt=0)] | None = 0.5  # norm to which gradients are clipped
+
+
+class PPO(Algorithm):
+    """On-policy, any action space."""
+
+    name = "ppo"
+    Config = PPOConfig
+    store_kind = "rollout"
+    actions = ("discrete", "multi_discrete", "multi_binary", "box")
+    defaults = {"model": {"hidden": [64, 64], "activation": "tanh", "init": "orthogonal"}, "env": {"num": 8}}
+    metrics = {
+        "ac/loss": "total loss L",
+        "ac/grad_norm": "norm of the gradient before clipping",
+        "policy_loss": "clipped surrogate loss L_π",
+        "value_loss": "value loss L_V",
+        "entropy": "mean entropy of the policy, in nats",
+        "kl": "estimate E[(ρ − 1) − log ρ] of how far the policy has moved since the rollout",
+        "clip_fraction": "share of samples whose ratio left the clip range",
+        "explained_variance": "1 − Var(R − V) / Var(R): 1 is a perfect critic, 0 a constant one",
+    }
+
+    @classmethod
+    def rules(cls, config: Any) -> list[str]:
+        rows = config.env.num * config.pool.workers * config.algo.rollout
+        if rows % config.algo.minibatches:
+            return [
+                f"algo.minibatches={config.algo.minibatches} must divide env.num × pool.workers × algo.rollout = {config.env.num} × "
+                f"{config.pool.workers} × {config.algo.rollout} = {rows} into equal parts. Change algo.minibatches or algo.rollout."
+            ]
+        return []
+
+    @classmethod
+    def planned_updates(cls, config: Any) -> int:
+        rows = config.env.num * config.pool.workers * config.algo.rollout
+        return (config.train.max_steps or 0) // rows * config.algo.epochs * config.algo.minibatches
+
+    def networks(self) -> dict[str, nn.Module]:
+        c = self.config
+        return {"ac": ActorCritic(self.obs_spec, self.action_spec, self.model, shared=c.shared, log_std=c.log_std)}
+
+    def optimisers(self) -> dict[str, Optimiser]:
+        return {"ac": Adam(clip_norm=self.config.max_grad_norm, eps=1e-5)}
+
+    def knobs(self) -> dict[str, Schedule]:
+        return {"lr": self.config.lr, "clip": self.config.clip, "entropy_bonus": self.config.entropy_bonus}
+
+    def rule(self, column: int = 0, columns: int | None = None) -> Rule:
+        return rule_for(self.action_spec)
+
+    def outputs(self, s: Any, obs: Tree, state: Any, first: Any) -> tuple[dict[str, Tensor], Any]:
+        return s.ac.policy(obs), state
+
+    def prepare(self, s: Any, b: Any) -> dict[str, Tree]:
+        """Advantages and old values of the whole rollout [T, B], flattened to rows."""
+        c, value, done = self.config, s.ac.value(b.obs), b.terminated | b.truncated
+        next_value = successor_values(value, s.ac.value(b.last_obs), s.ac.value(b.final_obs), b.final_at)
+        advantage = gae(b.reward, value, next_value, b.terminated, done, c.gamma, c.lam, b.valid)
+        valid = b.valid.float()
+        target = advantage + value
+        spread = explained_variance(value, target, valid).expand_as(value)
+        advantage = normalise(advantage, valid) if c.normalise_advantage else advantage
+        rows = {"obs": b.obs, "action": b.action, "logp": b.logp, "advantage": advantage, "target": target}
+        rows |= {"value": value, "valid": valid, "explained": spread}
+        return tree_map(lambda x: x.flatten(0, 1).contiguous(), rows)
+
+    def learn(self, learner: Learner, batch: dict[str, Tree], rng: np.random.Generator) -> Iterator[list[Outputs]]:
+        c, rows = self.config, learner.prepare(batch)
+        count = len(rows["valid"])
+        for _ in range(c.epochs):
+            for part in torch.from_numpy(rng.permutation(count)).split(count // c.minibatches):
+                out = learner.step(tree_map(lambda x, part=part: x[part], rows))
+                yield out
+            if c.target_kl is not None and out[0].metrics["kl"] > c.target_kl:
+                return
+
+    def update(self, s: Any, b: Any) -> dict[str, Tensor]:
+        c, leaf = self.config, self.action_spec
+
+        def loss(ac: Any) -> tuple[Tensor, dict[str, Tensor]]:
+            params, value = ac(b.obs)
+            logp, entropy = logp_entropy(leaf.kind, leaf.sizes, params, b.action, mask_of(b.obs))
+            log_ratio = logp - b.logp
+            policy = mean_valid(ppo_policy_loss(log_ratio, b.advantage, s.knob.clip, c.dual_clip), b.valid)
+            critic = mean_valid(ppo_value_loss(value, b.value, b.target, c.value_clip), b.valid)
+            bonus = mean_valid(entropy, b.valid)
+            moved = {"kl": kl_estimate(log_ratio), "clip_fraction": clip_fraction(log_ratio, s.knob.clip)}
+            aux = {"policy_loss": policy, "value_loss": critic, "entropy": bonus}
+            aux |= {key: mean_valid(x, b.valid) for key, x in moved.items()}
+            return policy + c.value_cost * critic - s.knob.entropy_bonus * bonus, aux
+
+        return s.minimise("ac", loss) | {"explained_variance": b.explained.mean()}

@@ -1,0 +1,157 @@
+"""Soft actor-critic (Haarnoja 2018) with twin critics and a learned temperature.
+
+    y      = R + γ^k (1 − terminated) (min_j Q'_j(s', a') − α log π(a'|s')),     a' ~ π(·|s')
+    L_Q    = Σ_j E[w ½ (Q_j(s, a) − y)²]
+    L_π    = E[α log π(a|s) − min_j Q_j(s, a)],     a = tanh(μ(s) + σ(s) ε)      reparameterised
+    L_α    = −log α · E[log π(a|s) + H̄],            H̄ = −dim(a) unless given
+    Q'     ← (1 − τ) Q' + τ Q
+
+Actions live in [−1, 1] here and are rescaled to the env's bounds by the rule. The first `warmup` steps are uniform.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated, Any, Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from rookery.acting.rules import Rule, SquashedGaussian
+from rookery.algos.base import AlgoConfig, Algorithm
+from rookery.core.schedule import Schedule
+from rookery.core.spec import Leaf
+from rookery.core.tree import Tree
+from rookery.equations.distributions import squashed_gaussian
+from rookery.equations.value import squared, weighted_mean
+from rookery.learning.optim import Adam, Optimiser
+from rookery.nets import Critic, Scalar, build_encoder
+
+Positive = Annotated[int, Field(ge=1)]
+Share = Annotated[float, Field(ge=0, le=1)]
+
+
+class SACConfig(AlgoConfig):
+    """Options of SAC."""
+
+    name: Literal["sac"] = "sac"  # of the algorithm
+    gamma: Share = 0.99  # discount per env step
+    lr: Schedule = Schedule(start=3e-4)  # learning rate of critics and policy
+    alpha_lr: Schedule = Schedule(start=3e-4)  # learning rate of log α
+    n_step: Positive = 1  # rewards summed before the bootstrap
+    tau: Annotated[float, Field(gt=0, le=1)] = 0.005  # how far the target critics move per update
+    alpha: Annotated[float, Field(gt=0)] = 1.0  # initial temperature (the temperature itself if `tune_alpha` is false)
+    tune_alpha: bool = True  # learn α so that the entropy approaches `target_entropy`
+    target_entropy: float | None = None  # H̄ in nats; None: −dim(action)
+    warmup: Annotated[int, Field(ge=0)] = 1_000  # first env steps with uniform actions
+    log_std_min: float = -5.0  # bounds of the policy's log standard deviation
+    log_std_max: float = 2.0  # upper bound of it
+    max_grad_norm: Annotated[float, Field(gt=0)] | None = None  # norm to which gradients are clipped
+    rollout: Positive = 1  # env steps per env and round
+
+
+class Twin(nn.Module):
+    """Two critics Q(s, a)."""
+
+    def __init__(self, obs_spec: Tree, action_spec: Leaf, model: Any):
+        super().__init__()
+        self.a, self.b = Critic(obs_spec, action_spec, model), Critic(obs_spec, action_spec, model)
+
+    def forward(self, obs: Tree, action: Tensor) -> tuple[Tensor, Tensor]:
+        return self.a(obs, action), self.b(obs, action)
+
+    def least(self, obs: Tree, action: Tensor) -> Tensor:
+        return torch.minimum(*self(obs, action))
+
+
+class SquashedPolicy(nn.Module):
+    """μ(s) and log σ(s); `forward(obs, eps)` samples."""
+
+    def __init__(self, obs_spec: Tree, action_spec: Leaf, model: Any, bounds: tuple[float, float]):
+        super().__init__()
+        self.bounds, self.shape = bounds, action_spec.shape
+        self.encoder = build_encoder(obs_spec, model)
+        self.head = nn.Linear(self.encoder.out_features, 2 * math.prod(action_spec.shape))
+
+    def parameters_of(self, obs: Tree) -> tuple[Tensor, Tensor]:
+        mean, log_std = self.head(self.encoder(obs)).chunk(2, -1)
+        return mean, log_std.clamp(*self.bounds)
+
+    def forward(self, obs: Tree, eps: Tensor) -> tuple[Tensor, Tensor]:
+        action, logp = squashed_gaussian(*self.parameters_of(obs), eps)
+        return action.unflatten(-1, self.shape) if len(self.shape) > 1 else action, logp
+
+
+class SAC(Algorithm):
+    """Off-policy, continuous actions."""
+
+    name = "sac"
+    Config = SACConfig
+    store_kind = "replay"
+    actions = ("box",)
+    targets = {"q_target": "q"}
+    schedule = {"update": 1}
+    defaults = {"model": {"hidden": [256, 256], "activation": "relu"}, "store": {"batch_size": 256}}
+    metrics = {
+        "q/loss": "sum of both critics' losses",
+        "policy/loss": "policy loss L_π",
+        "log_alpha/loss": "temperature loss L_α",
+        "q/grad_norm": "norm of the critics' gradient before clipping",
+        "policy/grad_norm": "norm of the policy's gradient before clipping",
+        "log_alpha/grad_norm": "absolute gradient of log α",
+        "alpha": "temperature α",
+        "entropy": "estimate −E[log π(a|s)] of the policy's entropy, in nats",
+        "q_mean": "mean of the first critic on sampled actions",
+        "target_mean": "mean target y",
+    }
+
+    def __init__(self, config: SACConfig, obs_spec: Tree, action_spec: Tree, model: Any):
+        super().__init__(config, obs_spec, action_spec, model)
+        self.width = math.prod(action_spec.shape)
+        self.entropy = -float(self.width) if config.target_entropy is None else config.target_entropy
+
+    def networks(self) -> dict[str, nn.Module]:
+        c, parts = self.config, (self.obs_spec, self.action_spec, self.model)
+        policy = SquashedPolicy(*parts, (c.log_std_min, c.log_std_max))
+        return {"q": Twin(*parts), "policy": policy, "log_alpha": Scalar(math.log(c.alpha))}
+
+    def optimisers(self) -> dict[str, Optimiser]:
+        clip = self.config.max_grad_norm
+        learning = {"q": Adam(clip_norm=clip), "policy": Adam(clip_norm=clip)}
+        return learning | ({"log_alpha": Adam(lr="alpha_lr")} if self.config.tune_alpha else {})
+
+    def knobs(self) -> dict[str, Schedule]:
+        uniform = ((self.config.warmup - 0.5, 1.0), (self.config.warmup, 0.0))
+        random = Schedule(kind="piecewise", points=uniform)
+        return {"lr": self.config.lr, "alpha_lr": self.config.alpha_lr, "random": random}
+
+    def rule(self, column: int = 0, columns: int | None = None) -> Rule:
+        return SquashedGaussian(self.action_spec)
+
+    def outputs(self, s: Any, obs: Tree, state: Any, first: Any) -> tuple[dict[str, Tensor], Any]:
+        mean, log_std = s.policy.parameters_of(obs)
+        return {"mean": mean, "log_std": log_std}, state
+
+    def update(self, s: Any, b: Any) -> dict[str, Tensor]:
+        rows = len(b.reward)
+        alpha = s.log_alpha().exp()
+        next_action, next_logp = s.policy(b.next_obs, s.normal(rows, self.width))
+        y = b.reward + b.discount * (s.q_target.least(b.next_obs, next_action) - alpha * next_logp)
+        eps = s.normal(rows, self.width)
+
+        def q_loss(q: Any) -> tuple[Tensor, dict[str, Tensor]]:
+            q1, q2 = q(b.obs, b.action)
+            return weighted_mean(squared(q1 - y) + squared(q2 - y), b.weight), {"q": q1, "td": y - q1}
+
+        def policy_loss(policy: Any) -> tuple[Tensor, Tensor]:
+            action, logp = policy(b.obs, eps)
+            return (alpha * logp - s.q.least(b.obs, action)).mean(), logp
+
+        out = s.minimise("q", q_loss)
+        logp = s.minimise("policy", policy_loss)
+        if self.config.tune_alpha:
+            s.minimise("log_alpha", lambda log_alpha: -(log_alpha() * (logp + self.entropy)).mean())
+        s.follow("q_target", "q", self.config.tau)
+        numbers = {"alpha": alpha, "entropy": -logp.mean(), "q_mean": out["q"].mean(), "target_mean": y.mean()}
+        return numbers | {"priority": out["td"].abs()}

@@ -1,0 +1,33 @@
+"""`rookery eval`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import typer
+
+from rookery.core.errors import UsageError
+
+
+def evaluate(
+    folder: Path = typer.Argument(..., metavar="DIR", help="Folder of a run."),
+    episodes: int = typer.Option(None, min=1, help="Episodes to play. [default: eval.episodes of the run]"),
+    checkpoint: str = typer.Option("last", metavar="best|last|STEP", help="Which weights."),
+    seed: int = typer.Option(None, min=0, help="Seed of the episodes. [default: run.seed]"),
+    as_json: bool = typer.Option(False, "--json", help="One JSON object on standard output."),
+) -> None:
+    """Play episodes greedily with a trained policy: mean, standard deviation and every return."""
+    if checkpoint not in ("best", "last") and not checkpoint.isdigit():
+        raise UsageError(f"--checkpoint: expected best, last or a number of steps, got {checkpoint!r}")
+    if not folder.is_dir():
+        raise UsageError(f"there is no folder {folder}")
+    from rookery.run.evaluate import evaluate_run
+
+    found = evaluate_run(folder, episodes, checkpoint, seed)
+    if as_json:
+        typer.echo(json.dumps(found))
+        return
+    typer.echo(f"checkpoint  {found['checkpoint']}")
+    typer.echo(f"return      {found['mean']:.2f} ± {found['std']:.2f}  greedy, {len(found['returns'])} episodes")
+    typer.echo(f"returns     {' '.join(f'{value:g}' for value in found['returns'])}")

@@ -1,0 +1,101 @@
+"""`rookery`: the command line.
+
+Exit codes: 0 finished · 2 bad config or usage · 3 env or worker failure · 4 checkpoint problem · 5 diverged · 128 + n ended by signal n
+after a checkpoint · 1 anything else. What the user can mend is told in one message without a traceback, unless `--debug` asks for it.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+
+import click
+import typer
+
+from rookery.cli import check, configs, evaluate, names, train
+from rookery.core.errors import RookeryError
+
+app = typer.Typer(
+    name="rookery",
+    help="Deep reinforcement learning that is correct by construction, exactly resumable, and fast.",
+    epilog="Start with: rookery train cartpole-ppo",
+    add_completion=False,
+    no_args_is_help=True,
+    rich_markup_mode=None,  # rich would double the time of --help
+    pretty_exceptions_enable=False,
+)
+app.command("train")(train.train)
+app.command("eval")(evaluate.evaluate)
+app.command("list")(names.list_names)
+app.command("explain")(names.explain)
+app.command("check-env")(check.check_env)
+app.add_typer(configs.app, name="config")
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from rookery import __version__
+
+        typer.echo(f"rookery {__version__}")
+        raise typer.Exit()
+
+
+@app.callback()
+def _options(
+    debug: bool = typer.Option(False, "--debug", help="Show the traceback of an error. May stand anywhere."),
+    version: bool = typer.Option(False, "--version", callback=_version, is_eager=True, help="Show the version."),
+) -> None:
+    """Options of every command; `run` has handled --debug already."""
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run one command line and return its exit code."""
+    debug = "--debug" in arguments
+    _see_current_folder()
+    try:
+        code = app([text for text in arguments if text != "--debug"], prog_name="rookery", standalone_mode=False)
+        return code if isinstance(code, int) else 0
+    except RookeryError as error:
+        if debug:
+            raise
+        _complain(str(error))
+        return error.exit_code
+    except click.exceptions.Exit as error:
+        return error.exit_code
+    except click.ClickException as error:
+        _complain(error.format_message(), _advice(error))
+        return 2
+    except (KeyboardInterrupt, click.Abort):
+        _complain("interrupted")
+        return 130
+    except BrokenPipeError:  # `rookery list envs | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+
+
+def main() -> None:
+    """Entry point of the `rookery` script."""
+    sys.exit(run(sys.argv[1:]))
+
+
+def _see_current_folder() -> None:
+    """A script, unlike `python -m`, does not see modules of the current folder; `import:` and `--env module:Id` need them.
+
+    At the end of the path, so that no file here hides an installed package.
+    """
+    if not {"", os.getcwd()} & set(sys.path):
+        sys.path.append(os.getcwd())
+
+
+def _advice(error: click.ClickException) -> str:
+    if isinstance(error, click.NoSuchOption) and "." in error.option_name:
+        return f"Options of the config are written without dashes: {error.option_name.lstrip('-')}=VALUE"
+    context = getattr(error, "ctx", None)
+    return f"Try: {context.command_path} --help" if context else ""
+
+
+def _complain(message: str, advice: str = "") -> None:
+    typer.echo(f"error: {message}", err=True)
+    if advice:
+        typer.echo(advice, err=True)

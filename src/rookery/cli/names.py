@@ -1,0 +1,95 @@
+"""`rookery list` and `rookery explain`."""
+
+from __future__ import annotations
+
+import json
+import sys
+import textwrap
+from typing import Any
+
+import typer
+
+from rookery.core import registry
+from rookery.core.errors import UsageError
+
+_KINDS = {f"{kind}s": kind for kind in registry.KINDS}
+
+
+def list_names(
+    kind: str = typer.Argument(..., metavar="algos|envs|presets|models|...", help=f"One of {', '.join(_KINDS)}."),
+    as_json: bool = typer.Option(False, "--json", help="One JSON list on standard output."),
+) -> None:
+    """List names, where each is defined, and what it is in one sentence."""
+    if kind not in _KINDS:
+        raise UsageError(f"cannot list {kind!r}.{registry.did_you_mean(kind, _KINDS)} Known: {', '.join(_KINDS)}.")
+    rows = _rows(_KINDS[kind])
+    if as_json:
+        typer.echo(json.dumps(rows, indent=2))
+        return
+    wide = max((len(row["name"]) for row in rows), default=0)
+    for row in rows:
+        typer.echo(f"{row['name']:<{wide}}  {_line(row)}".rstrip())
+
+
+def explain(name: str = typer.Argument(..., metavar="ALGO", help="As in `rookery list algos`.")) -> None:
+    """Explain an algorithm: its equations, every option with default and meaning, every metric."""
+    from rookery.core.fields import keys_of
+
+    algorithm = registry.lookup("algo", name)
+    typer.echo((sys.modules[algorithm.__module__].__doc__ or algorithm.__doc__ or "").strip())
+    typer.echo(f"\nDefined in {registry.entry('algo', name).where}.")
+    typer.echo("\nOptions")
+    show_keys(keys_of(algorithm.Config, "algo"))
+    if algorithm.defaults:
+        from rookery.run.resolve import flat
+
+        typer.echo("\nPrefers, in other sections")
+        for key, value in flat(algorithm.defaults).items():
+            typer.echo(f"  {key} = {json.dumps(value)}")
+    typer.echo("\nMetrics")
+    wide = max((len(metric) for metric in algorithm.metrics), default=0)
+    for metric, sentence in algorithm.metrics.items():
+        typer.echo(f"  {metric:<{wide}}  {sentence}")
+    typer.echo(f"\nOther sections: rookery config keys {name}")
+
+
+def show_keys(keys: list[Any]) -> None:
+    """One paragraph per option: key = default, then what it accepts and means."""
+    for key in keys:
+        default = (
+            key.default if isinstance(key.default, str) and key.default.startswith("(") else json.dumps(key.default)
+        )
+        typer.echo(f"  {key.key} = {default}")
+        text = f"{key.comment} ({key.accepts})" if key.comment else key.accepts
+        typer.echo(textwrap.fill(text, 116, initial_indent="      ", subsequent_indent="      "))
+
+
+def _rows(kind: str) -> list[dict[str, Any]]:
+    rows = [{"name": entry.name, "where": entry.where, "summary": entry.summary} for entry in registry.entries(kind)]
+    if kind == "preset":
+        from rookery.zoo import Result, results
+
+        measured = results()
+        for row in rows:
+            result = measured.get(row["name"], Result())
+            row |= {"status": result.status, "measured": result.measured, "figure": str(result)}
+    if kind == "env":
+        import gymnasium
+
+        known = {row["name"] for row in rows}
+        specs = sorted(gymnasium.registry.items())
+        rows += [
+            {"name": name, "where": _entry_point(spec), "summary": ""} for name, spec in specs if name not in known
+        ]
+    return rows
+
+
+def _entry_point(spec: Any) -> str:
+    target = spec.entry_point or spec.vector_entry_point
+    return target if isinstance(target, str) else f"{target.__module__}:{target.__qualname__}"
+
+
+def _line(row: dict[str, Any]) -> str:
+    if "status" in row:
+        return f"{row['status']:<6}  {row['figure']:<14}  {row['summary']}"
+    return f"{row['summary']}  ({row['where']})" if row["summary"] else row["where"]

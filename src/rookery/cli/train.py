@@ -1,0 +1,86 @@
+"""`rookery train`."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from rookery.cli import sources
+from rookery.core.errors import UsageError
+
+
+def train(
+    words: list[str] = typer.Argument(
+        None, metavar="[PRESET] [KEY=VALUE]...", help="A preset; changes: algo.gamma=0.9"
+    ),
+    file: Path = typer.Option(
+        None, "--config", "-c", metavar="FILE", help="A .yaml, or a .py that defines `experiment`."
+    ),
+    algo: str = typer.Option(None, help="Algorithm, as in `rookery list algos`."),
+    env: str = typer.Option(None, help="Env: an id, or package.module:EnvId, which is imported first."),
+    seed: int = typer.Option(None, help="Seed of everything: run.seed."),
+    out: Path = typer.Option(None, metavar="DIR", help="Folder of this run. [default: a new one in run.out]"),
+    resume: Path = typer.Option(None, metavar="DIR", help="Go on with the run in this folder, exactly."),
+    on_exists: str = typer.Option(None, metavar="fail|resume|new", help="What to do if --out holds a run already."),
+    init_from: str = typer.Option(None, metavar="RUN[@best|last|STEP]", help="Start with the weights of another run."),
+) -> int:
+    """Train: `rookery train cartpole-ppo`, or `-c my.yaml`, or `--algo dqn --env CartPole-v1 algo.lr=1e-3`."""
+    if on_exists not in (None, "fail", "resume", "new"):
+        raise UsageError(f"--on-exists: expected fail, resume or new, got {on_exists!r}")
+    named = sources.sort_words(words)
+    extra = sources.as_overrides(algo, env, seed)
+    options = {"resume": resume, "init_from": init_from, "on_exists": on_exists, "out": out}
+    if resume is not None:
+        _alone(resume, {"PRESET": named.preset, "-c": file, "--algo": algo, "--env": env, "--seed": seed})
+        _alone(resume, {"--out": out, "--init-from": init_from, "--on-exists": on_exists})
+        experiment = sources.resumed(resume, named.overrides, options)
+    else:
+        experiment = sources.experiment(named, file, extra, options)
+    result = experiment.train()
+    _report(result, _again(named, file, [*extra, *named.overrides], experiment.config.run.seed))
+    return int(result.exit_code)
+
+
+def _alone(resume: Path, others: dict[str, Any]) -> None:
+    """A resumed run takes everything from its folder."""
+    given = [name for name, value in others.items() if value is not None]
+    if given:
+        raise UsageError(
+            f"--resume {resume} takes everything from that folder, so {given[0]} cannot be given too. "
+            f"To start another run from its weights use --init-from {resume}"
+        )
+
+
+def _again(named: sources.Words, file: Path | None, overrides: list[str], seed: int) -> str:
+    """The command that trains the same with the next seed."""
+    start = [named.preset] if named.preset else []
+    start += ["-c", str(file)] if file else []
+    changes = [text for text in overrides if not text.startswith("run.seed=")]
+    return shlex.join(["rookery", "train", *start, *changes, "--seed", str(seed + 1)])
+
+
+def _report(result: Any, again: str) -> None:
+    """The result in a short table, what to try next, and last the folder: scripts read that line."""
+    summary = result.summary
+    rows = {name: summary.get(name) for name in ("steps", "updates", "episodes")}
+    if summary.get("return_mean") is not None:
+        rows["return"] = f"{summary['return_mean']:.2f}  mean of the last episodes, exploring"
+    scores = summary.get("eval") or {}
+    if scores.get("mean") is not None:
+        rows["evaluation"] = f"{scores['mean']:.2f} ± {scores['std']:.2f}  greedy, {len(scores['returns'])} episodes"
+    seconds = (summary.get("time") or {}).get("wall_seconds")
+    if seconds:
+        rows["time"] = f"{seconds:.1f} s"
+    typer.echo(f"\n{result.status}: {result.reason}")
+    for name, value in rows.items():
+        if value is not None:
+            typer.echo(f"  {name:<11}{value}")
+    typer.echo("\nnext:")
+    folder = shlex.quote(str(result.folder))
+    more = f"rookery train --resume {folder}"
+    for command in (f"rookery eval {folder}", again if result.status in ("finished", "stopped") else more):
+        typer.echo(f"  {command}")
+    typer.echo(f"\nrun: {result.folder}")

@@ -1,0 +1,192 @@
+"""Registry: which names exist, as a table of strings.
+
+    kind → name → "module:attribute" and one sentence
+
+Listing imports nothing; `lookup` imports the one module that defines the thing. Users add to it with `register`, usually in a
+module that their config names under `import:`.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+from rookery.core.errors import ConfigError
+
+Kind = Literal["algo", "env", "preset", "model", "wrapper", "sink", "callback"]
+KINDS: tuple[str, ...] = get_args(Kind)
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One registered name."""
+
+    kind: str
+    name: str
+    target: Any  # "module:attribute", or the object itself if a user registered that
+    summary: str = ""
+
+    @property
+    def where(self) -> str:
+        """`module:attribute` of the definition."""
+        if isinstance(self.target, str):
+            return self.target
+        owner = self.target if hasattr(self.target, "__qualname__") else type(self.target)
+        return f"{owner.__module__}:{owner.__qualname__}"
+
+
+def _builtin(kind: str, module: str, rows: dict[str, tuple[str, str]]) -> dict[str, Entry]:
+    return {name: Entry(kind, name, f"{module}:{attribute}", summary) for name, (attribute, summary) in rows.items()}
+
+
+_TABLE: dict[str, dict[str, Entry]] = {kind: {} for kind in KINDS}
+_TABLE["algo"] |= {
+    "dqn": Entry("algo", "dqn", "rookery.algos.dqn:DQN", "deep Q-learning: double, dueling and n-step as options"),
+    "ppo": Entry(
+        "algo", "ppo", "rookery.algos.ppo:PPO", "clipped policy gradient: discrete, continuous, multi-discrete, masked"
+    ),
+    "sac": Entry(
+        "algo", "sac", "rookery.algos.sac:SAC", "soft actor-critic with automatic temperature, continuous actions"
+    ),
+}
+_TABLE["preset"] |= _builtin(
+    "preset",
+    "rookery.zoo.classic",
+    {
+        "cartpole-dqn": ("CARTPOLE_DQN", "CartPole-v1 with DQN, 50 000 steps"),
+        "cartpole-ppo": ("CARTPOLE_PPO", "CartPole-v1 with PPO, 100 000 steps"),
+        "acrobot-dqn": ("ACROBOT_DQN", "Acrobot-v1 with DQN, 100 000 steps"),
+        "pendulum-sac": ("PENDULUM_SAC", "Pendulum-v1 with SAC, 20 000 steps"),
+        "pendulum-ppo": ("PENDULUM_PPO", "Pendulum-v1 with PPO, 200 000 steps"),
+    },
+)
+_TABLE["sink"] |= {
+    "console": Entry("sink", "console", "rookery.run.console:Console", "progress bar and a table on the terminal"),
+    "jsonl": Entry("sink", "jsonl", "rookery.run.sinks.jsonlines:JsonLines", "metrics.jsonl: one object per report"),
+    "tensorboard": Entry("sink", "tensorboard", "rookery.run.sinks.tensorboard:TensorBoard", "TensorBoard event files"),
+}
+
+
+def register(kind: str, name: str, target: Any, summary: str = "") -> None:
+    """Add a name; target is `"module:attribute"` (imported when first used) or the object itself.
+
+    Registering the same definition again is harmless; another definition under a taken name is an error.
+    """
+    table = _table(kind)
+    if not isinstance(name, str) or not name or any(sign in name for sign in " =,"):
+        raise ConfigError(
+            f"cannot register the {kind} {name!r}: a name is a non-empty string without space, '=' and ','"
+        )
+    if isinstance(target, str) and not all(target.partition(":")):
+        raise ConfigError(f"cannot register the {kind} {name!r}: expected 'module:attribute', got {target!r}")
+    entry = Entry(kind, name, target, summary)
+    if name in table and table[name].where != entry.where:
+        raise ConfigError(
+            f"the {kind} {name!r} is already defined by {table[name].where}; choose another name for {entry.where}"
+        )
+    table[name] = entry
+
+
+def unregister(kind: str, name: str) -> None:
+    """Forget a name (for tests and notebooks); an unknown name is ignored."""
+    _table(kind).pop(name, None)
+
+
+def names(kind: str) -> list[str]:
+    """All names of a kind, sorted."""
+    return sorted(_table(kind))
+
+
+def entries(kind: str) -> list[Entry]:
+    """All entries of a kind, sorted by name."""
+    return [_table(kind)[name] for name in names(kind)]
+
+
+def entry(kind: str, name: str) -> Entry:
+    """The entry of a name, without importing it."""
+    table = _table(kind)
+    if name not in table:
+        raise ConfigError(
+            f"unknown {kind} {name!r}.{did_you_mean(name, table)} Known: {', '.join(sorted(table)) or 'none'}."
+        )
+    return table[name]
+
+
+def lookup(kind: str, name: str) -> Any:
+    """The object behind a name; imports the module that defines it."""
+    found = entry(kind, name)
+    return load(found.target) if isinstance(found.target, str) else found.target
+
+
+def load(target: str) -> Any:
+    """The object behind `"module:attribute"`."""
+    module_name, colon, attribute = target.partition(":")
+    if not (module_name and colon and attribute):
+        raise ConfigError(f"expected 'module:attribute', got {target!r}")
+    value: Any = import_module(module_name)
+    for part in attribute.split("."):
+        if not hasattr(value, part):
+            hint = did_you_mean(
+                part, [name for name in vars(value) if not name.startswith("_")] if hasattr(value, "__dict__") else []
+            )
+            raise ConfigError(f"{target!r}: module {module_name!r} has no {attribute!r}.{hint}")
+        value = getattr(value, part)
+    return value
+
+
+def import_module(name: str) -> Any:
+    """Import a module; a missing one (not a failing one) becomes a sentence."""
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name and (name == error.name or name.startswith(f"{error.name}.")):
+            raise ConfigError(
+                f"there is no module {name!r}: is it installed, and is its folder the current one or on PYTHONPATH?"
+            ) from error
+        raise ConfigError(
+            f"importing {name!r} failed: it needs the module {error.name!r}, which is not installed"
+        ) from error
+    except (ValueError, TypeError) as error:  # importlib's answer to "" and to "..name"
+        raise ConfigError(f"{name!r} is not the name of a module: {error}") from error
+
+
+def nearest(word: str, known: Iterable[str], count: int = 3) -> list[str]:
+    """Up to `count` names that the word was probably meant to be, best first."""
+    candidates = sorted(set(known))
+    word = word[:64]  # garbage may be long, and the search is quadratic
+    lower = word.lower()
+    distances = {name: _edits(lower, name.lower()) for name in candidates if abs(len(name) - len(word)) <= 3}
+    close = {name: d for name, d in distances.items() if d <= max(1, len(word) // 4)}
+    if close:
+        best = min(close.values())
+        return [name for name in candidates if close.get(name) == best][:count]
+    return difflib.get_close_matches(word, candidates, n=1, cutoff=0.6)
+
+
+def did_you_mean(word: object, known: Iterable[str]) -> str:
+    """` Did you mean 'x'?`, or an empty string: to be appended to a sentence."""
+    found = nearest(word, known) if isinstance(word, str) else []
+    return f" Did you mean {' or '.join(repr(name) for name in found)}?" if found else ""
+
+
+def _edits(a: str, b: str) -> int:
+    """Levenshtein distance with swaps of neighbours (difflib's ratio ranks 'lr' behind 'log' for 'l')."""
+    before: list[int] = []
+    row = list(range(len(b) + 1))
+    for i, x in enumerate(a, 1):
+        before, last, row = row, before, [i]
+        for j, y in enumerate(b, 1):
+            cost = min(before[j] + 1, row[j - 1] + 1, before[j - 1] + (x != y))
+            if i > 1 and j > 1 and x == b[j - 2] and a[i - 2] == y:
+                cost = min(cost, last[j - 2] + 1)
+            row.append(cost)
+    return row[-1]
+
+
+def _table(kind: str) -> dict[str, Entry]:
+    if kind not in _TABLE:
+        raise ConfigError(f"unknown kind of name {kind!r}.{did_you_mean(kind, KINDS)} Known: {', '.join(KINDS)}.")
+    return _TABLE[kind]

@@ -1,0 +1,99 @@
+"""Randomness from named generators that are split from one seed; the caller's global generators are never changed.
+
+Equal (seed, name) gives an equal stream, whatever else is drawn elsewhere, so adding a consumer changes nobody's numbers.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+
+def _entropy(seed: int, *names: Any) -> int:
+    text = json.dumps([str(part) for part in (seed, *names)])  # unlike a joined string: ("a/b",) and ("a", "b") differ
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:16], "little")
+
+
+class Streams:
+    """Named generators of one run. Asking twice for a name gives the same object."""
+
+    def __init__(self, seed: int):
+        self.seed = seed
+        self._numpy: dict[str, np.random.Generator] = {}
+        self._torch: dict[str, Any] = {}
+
+    def numpy(self, name: str) -> np.random.Generator:
+        if name not in self._numpy:
+            self._numpy[name] = np.random.Generator(self._fresh_numpy(name))
+        return self._numpy[name]
+
+    def torch(self, name: str) -> Any:
+        import torch
+
+        if name not in self._torch:
+            self._torch[name] = torch.Generator(device="cpu").manual_seed(self._fresh_torch(name))
+        return self._torch[name]
+
+    def _fresh_numpy(self, name: str) -> np.random.PCG64:
+        return np.random.PCG64(_entropy(self.seed, "numpy", name))
+
+    def _fresh_torch(self, name: str) -> int:
+        return _entropy(self.seed, "torch", name) % 2**63
+
+    def seed_of(self, *names: Any) -> int:
+        """A 31-bit number for APIs that want a seed (`env.reset(seed=…)`); stateless."""
+        return _entropy(self.seed, "seed", *names) % 2**31
+
+    def state(self) -> dict[str, Any]:
+        return {
+            "seed": self.seed,
+            "numpy": {name: generator.bit_generator.state for name, generator in self._numpy.items()},
+            "torch": {name: generator.get_state() for name, generator in self._torch.items()},
+        }
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """In place: whoever holds a generator goes on with it. A stream the state does not know starts from its beginning, as it would have then."""
+        self.seed = int(state["seed"])
+        known_numpy, known_torch = state.get("numpy", {}), state.get("torch", {})
+        for name in {**self._numpy, **known_numpy}:
+            fresh = self._fresh_numpy(name).state
+            self.numpy(name).bit_generator.state = known_numpy.get(name, fresh)
+        for name in {**self._torch, **known_torch}:
+            if name in known_torch:
+                self.torch(name).set_state(_bytes_tensor(known_torch[name]))
+            else:
+                self.torch(name).manual_seed(self._fresh_torch(name))
+
+
+def _bytes_tensor(value: Any) -> Any:
+    """A generator's state as torch wants it, from a tensor, an array or a list."""
+    import torch
+
+    return torch.as_tensor(value, dtype=torch.uint8, device="cpu")
+
+
+@contextmanager
+def seeded(seed: int) -> Iterator[None]:
+    """Inside, the global generators of torch, numpy and random are seeded; afterwards they are as they were.
+
+    For code that draws by itself and takes no generator: initialisation of networks, users' modules.
+    """
+    import torch
+
+    # the legacy global generator is what users' modules draw from, so it is what has to be kept
+    before_python, before_numpy, before_torch = random.getstate(), np.random.get_state(), torch.random.get_rng_state()  # noqa: NPY002
+    try:
+        random.seed(seed)
+        np.random.seed(seed % 2**32)  # noqa: NPY002
+        torch.random.default_generator.manual_seed(seed)
+        yield
+    finally:
+        random.setstate(before_python)
+        np.random.set_state(before_numpy)  # noqa: NPY002
+        torch.random.set_rng_state(before_torch)

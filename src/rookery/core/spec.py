@@ -1,0 +1,103 @@
+"""What one step contains: the shape, dtype and meaning of every array, derived from gymnasium spaces.
+
+A spec is a tree of `Leaf`. Dict and Tuple spaces become dicts (a tuple's keys are "0", "1", …), float64 becomes float32.
+An observation with the top-level key `action_mask` carries the legal actions as 0 / 1.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+
+from rookery.core.errors import ConfigError
+from rookery.core.tree import Tree, leaves, tree_map, walk
+
+Kind = Literal["box", "discrete", "multi_discrete", "multi_binary"]
+MASK = "action_mask"
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """One array of a step, without its leading dimensions."""
+
+    kind: Kind
+    shape: tuple[int, ...]
+    dtype: np.dtype
+    sizes: tuple[int, ...] = ()  # choices per head: discrete (n,), multi_discrete (n1, n2, …), multi_binary (2, …)
+    start: int = 0  # smallest value of a discrete space
+    low: np.ndarray | None = field(default=None, compare=False)  # box only
+    high: np.ndarray | None = field(default=None, compare=False)
+
+    @property
+    def bytes(self) -> int:
+        return int(np.prod(self.shape, dtype=np.int64)) * self.dtype.itemsize
+
+    @property
+    def is_image(self) -> bool:
+        return self.kind == "box" and self.dtype == np.uint8 and len(self.shape) == 3
+
+
+def spec_of(space: Any, where: str = "the space") -> Tree:
+    """The tree of leaves of a gymnasium space."""
+    from gymnasium import spaces
+
+    if isinstance(space, spaces.Dict):
+        return {str(key): spec_of(part, f"{where}[{key!r}]") for key, part in space.spaces.items()}
+    if isinstance(space, spaces.Tuple):
+        return {str(i): spec_of(part, f"{where}[{i}]") for i, part in enumerate(space.spaces)}
+    if isinstance(space, spaces.Discrete):
+        return Leaf("discrete", (), np.dtype(np.int64), (int(space.n),), int(space.start))
+    if isinstance(space, spaces.MultiDiscrete):
+        if np.ndim(space.nvec) != 1:
+            raise ConfigError(
+                f"{where} is {space}: MultiDiscrete of one dimension is supported. Flatten it with a wrapper."
+            )
+        if np.any(space.start):
+            raise ConfigError(
+                f"{where} is {space}: MultiDiscrete that starts at 0 is supported. Shift it with a wrapper."
+            )
+        return Leaf("multi_discrete", space.shape, np.dtype(np.int64), tuple(int(n) for n in space.nvec))
+    if isinstance(space, spaces.MultiBinary):
+        return Leaf("multi_binary", space.shape, np.dtype(np.int8), (2,) * int(np.prod(space.shape)))
+    if isinstance(space, spaces.Box):
+        dtype = np.dtype(np.float32) if space.dtype == np.float64 else np.dtype(space.dtype)
+        with np.errstate(over="ignore"):  # a float64 bound beyond float32 means "unbounded"
+            low, high = space.low.astype(dtype), space.high.astype(dtype)
+        return Leaf("box", space.shape, dtype, low=low, high=high)
+    known = "Box, Discrete, MultiDiscrete, MultiBinary, Dict, Tuple"
+    raise ConfigError(
+        f"{where} is a {type(space).__name__}, which is not supported ({known} are). Convert it with a wrapper."
+    )
+
+
+def zeros(spec: Tree, *lead: int) -> Tree:
+    """Numpy arrays of the spec with leading dimensions."""
+    return tree_map(lambda leaf: np.zeros((*lead, *leaf.shape), leaf.dtype), spec)
+
+
+def bytes_of(spec: Tree) -> int:
+    """Bytes of one step's arrays."""
+    return sum(leaf.bytes for leaf in leaves(spec))
+
+
+def describe(spec: Tree) -> str:
+    """`box float32 (4,)`, `discrete of 2 int64 ()` or `{a: …, b/c: …}`: for messages."""
+    if isinstance(spec, Leaf):
+        extra = f" of {'×'.join(map(str, spec.sizes))}" if spec.sizes else ""
+        return f"{spec.kind}{extra} {spec.dtype} {spec.shape}"
+    return "{" + ", ".join(f"{path}: {describe(leaf)}" for path, leaf in walk(spec)) + "}"
+
+
+def without_mask(spec: Tree) -> Tree:
+    """The observation as networks see it: without the action mask; a lone remaining entry is unwrapped."""
+    if isinstance(spec, dict) and MASK in spec:
+        rest = {key: value for key, value in spec.items() if key != MASK}
+        return next(iter(rest.values())) if len(rest) == 1 else rest
+    return spec
+
+
+def mask_of(obs: Tree) -> Any:
+    """The action mask inside an observation, or None."""
+    return obs.get(MASK) if isinstance(obs, dict) else None

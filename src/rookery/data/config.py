@@ -1,0 +1,44 @@
+"""Config sections of the stores (`store:` in a config)."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field, model_validator
+
+from rookery.core.section import Section
+
+
+class ReplayConfig(Section):
+    """`store:` of an off-policy algorithm."""
+
+    capacity: Annotated[int, Field(ge=1)] = 100_000  # steps kept, over all env columns
+    batch_size: Annotated[int, Field(ge=1)] = 64  # transitions per update
+    min_fill: Annotated[int, Field(ge=1)] = 1000  # steps (holes not counted) inserted before the first update
+    updates_per_step: Annotated[float, Field(gt=0)] = 1.0  # update-to-insert ratio: updates granted per inserted step
+    max_reuse: Annotated[int, Field(ge=1)] | None = None  # draws of one step at most; null: no limit
+    max_staleness: Annotated[int, Field(ge=0)] | None = (
+        None  # updates: steps acted by weights older than this are not drawn; null: no limit
+    )
+    stack: Annotated[int, Field(ge=1)] = 1  # frames per observation, stacked when a batch is read
+    max_memory: Annotated[float, Field(gt=0, le=1)] | None = (
+        0.8  # fraction of the available memory that the replay may need; null: not checked
+    )
+
+    @model_validator(mode="after")
+    def _fits(self) -> ReplayConfig:
+        if self.batch_size > self.min_fill:
+            raise ValueError(
+                f"store.batch_size={self.batch_size} is larger than store.min_fill={self.min_fill}: the first sample would repeat items. "
+                f"Raise min_fill to at least {self.batch_size} or lower batch_size."
+            )
+        if self.min_fill > self.capacity:
+            raise ValueError(
+                f"store.min_fill={self.min_fill} is larger than store.capacity={self.capacity}: learning would start after the first steps "
+                f"were overwritten. Raise capacity to at least {self.min_fill} or lower min_fill."
+            )
+        return self
+
+
+class RolloutConfig(Section):
+    """`store:` of an on-policy algorithm; the number of rows per batch belongs to the algorithm."""

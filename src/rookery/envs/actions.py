@@ -1,0 +1,66 @@
+"""From the algorithm's actions to the env's: arrays [B, …] become what each env's action space holds.
+
+Algorithms count discrete choices from 0 and may leave a Box; the env gets `start + a`, and box actions clipped to the bounds. What
+an env gets is always a fresh copy: it may keep or change it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+
+from rookery.core.tree import Tree, leaves
+
+Convert = Callable[[Tree], Any]
+
+
+def batched(space: spaces.Space) -> Convert:
+    """tree of arrays [B, …] → a batch in the structure of the space (what a gymnasium vector env takes)."""
+    if isinstance(space, spaces.Dict):
+        parts = {key: batched(part) for key, part in space.spaces.items()}
+        return lambda action: {key: part(action[str(key)]) for key, part in parts.items()}
+    if isinstance(space, spaces.Tuple):
+        each = [(str(i), batched(part)) for i, part in enumerate(space.spaces)]
+        return lambda action: tuple(part(action[key]) for key, part in each)
+    if isinstance(space, spaces.Box):
+        return _clipped(space)
+    dtype, start = space.dtype, getattr(space, "start", 0)
+    if np.any(start):
+        return lambda action: (action + start).astype(dtype)
+    return lambda action: np.array(action, dtype)
+
+
+def split(space: spaces.Space) -> Callable[[Tree], list[Any]]:
+    """tree of arrays [B, …] → list of B actions, one per env."""
+    if isinstance(space, spaces.Discrete):
+        start = int(space.start)
+        return (lambda action: (action + start).tolist()) if start else (lambda action: action.tolist())
+    if isinstance(space, spaces.Dict):
+        parts = {key: split(part) for key, part in space.spaces.items()}
+        return lambda action: _zip_dicts({key: part(action[str(key)]) for key, part in parts.items()})
+    if isinstance(space, spaces.Tuple):
+        each = [(str(i), split(part)) for i, part in enumerate(space.spaces)]
+        return lambda action: list(zip(*(part(action[key]) for key, part in each)))
+    convert = batched(space)
+    return lambda action: list(convert(action))
+
+
+def not_finite(action: Tree, index: int) -> bool:
+    """Whether the action of env `index` holds NaN or infinity, which is the policy's fault and not the env's."""
+    rows = (np.asarray(leaf)[index] for leaf in leaves(action))
+    return any(row.dtype.kind == "f" and not np.isfinite(row).all() for row in rows)
+
+
+def _clipped(space: spaces.Box) -> Convert:
+    dtype, low, high = space.dtype, space.low, space.high
+    if np.isinf(low).all() and np.isinf(high).all():
+        return lambda action: np.array(action, dtype)
+    # maximum and minimum: np.clip costs twice as much on small arrays
+    return lambda action: np.minimum(np.maximum(action, low), high).astype(dtype, copy=False)
+
+
+def _zip_dicts(columns: dict[Any, list[Any]]) -> list[dict[Any, Any]]:
+    return [dict(zip(columns, row)) for row in zip(*columns.values())]

@@ -1,0 +1,82 @@
+"""FourTuple: envs with the old four-value API as gymnasium envs, spaces of the old package included."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+
+from rookery.core.errors import ConfigError
+
+
+class FourTuple(gymnasium.Env):
+    """An env with `reset() -> obs` and `step(action) -> obs, reward, done, info` as a gymnasium env.
+
+    `info["TimeLimit.truncated"]` tells a time limit from an end of the task. The seed goes to `seed(…)` if there is one.
+    """
+
+    def __init__(self, env: Any):
+        self.env = env
+        self.observation_space, self.action_space = modern_space(env.observation_space), modern_space(env.action_space)
+        self.metadata = dict(getattr(env, "metadata", None) or {})
+        self.render_mode = getattr(env, "render_mode", None)
+        self._seeded_reset = accepts(env.reset, "seed")
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        if seed is not None and not self._seeded_reset and hasattr(self.env, "seed"):
+            self.env.seed(seed)
+        result = self.env.reset(seed=seed) if self._seeded_reset else self.env.reset()
+        if isinstance(result, tuple) and len(result) == 2 and isinstance(result[1], dict):
+            return result  # versions between the two APIs returned the info too
+        return result, {}
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        obs, reward, done, info = self.env.step(action)
+        truncated = bool(done) and bool(info.get("TimeLimit.truncated", False))
+        return obs, reward, bool(done) and not truncated, truncated, info
+
+    def render(self) -> Any:
+        return self.env.render()
+
+    def close(self) -> None:
+        self.env.close()
+
+    def __getattr__(self, name: str) -> Any:
+        if name in ("env", "_np_random", "_np_random_seed"):  # not there yet while copying or unpickling
+            raise AttributeError(name)
+        return getattr(self.env, name)
+
+
+def accepts(function: Any, *names: str) -> bool:
+    """Whether the function can be called with these keyword arguments."""
+    try:
+        parameters = inspect.signature(function).parameters
+    except (TypeError, ValueError):  # some builtins have no signature
+        return False
+    return any(p.kind is p.VAR_KEYWORD for p in parameters.values()) or all(name in parameters for name in names)
+
+
+def modern_space(space: Any) -> spaces.Space:
+    """A space of the old `gym` package as gymnasium's; one of gymnasium's is returned as it is."""
+    if isinstance(space, spaces.Space):
+        return space
+    kind = type(space).__name__
+    if kind == "Box":
+        return spaces.Box(np.asarray(space.low), np.asarray(space.high), dtype=np.dtype(space.dtype).type)
+    if kind == "Discrete":
+        return spaces.Discrete(int(space.n), start=int(getattr(space, "start", 0)))
+    if kind == "MultiDiscrete":
+        return spaces.MultiDiscrete(space.nvec)
+    if kind == "MultiBinary":
+        return spaces.MultiBinary(space.n)
+    if kind == "Dict":
+        return spaces.Dict({key: modern_space(part) for key, part in space.spaces.items()})
+    if kind == "Tuple":
+        return spaces.Tuple([modern_space(part) for part in space.spaces])
+    raise ConfigError(
+        f"cannot use {space!r} as a space: expected a gymnasium space. Declare one in the env's constructor."
+    )

@@ -1,0 +1,60 @@
+"""EnvConfig: which task, how many copies of it, and what is wrapped around them."""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, field_validator
+
+from rookery.core.section import Section
+
+
+class WrapperConfig(Section):
+    """One wrapper with its arguments."""
+
+    name: str  # registered name (`rookery list wrappers`) or `package.module:Class`
+    kwargs: dict[str, Any] = {}  # keyword arguments of the wrapper
+
+    @field_validator("kwargs")
+    @classmethod
+    def _finite(cls, value: dict[str, Any]) -> dict[str, Any]:
+        return finite(value)
+
+
+Wrappers = tuple[str | WrapperConfig, ...]
+Limit = Annotated[int, Field(ge=1)]
+
+
+class EnvConfig(Section):
+    """The task. A Python factory may stand in for `id`."""
+
+    id: str | None = None  # gymnasium id, `package.module:EnvId`, `package.module:Class`; None: a factory in Python
+    num: Annotated[int, Field(ge=1)] = 1  # training envs per worker
+    kwargs: dict[str, Any] = {}  # keyword arguments of the env's constructor
+    per_env: tuple[dict[str, Any], ...] = ()  # overrides of kwargs, dealt out in turn over the envs of all workers
+    wrappers: Wrappers = ()  # wrappers of every env, innermost first
+    train_wrappers: Wrappers = ()  # further wrappers of training envs only, e.g. reward_clip
+    eval_wrappers: Wrappers = ()  # further wrappers of evaluation envs only
+    max_episode_steps: Limit | None = None  # env steps until truncation; None: what the id was registered with
+    api: Literal["auto", "gymnasium", "four"] = "auto"  # four: the old API, step() -> obs, reward, done, info
+    engine: Literal["auto", "inprocess", "vector"] = "auto"  # vector: the id's own vectorised engine; auto: inprocess
+    on_bad: Literal["raise", "drop"] = "raise"  # NaN or infinity from an env: stop the run, or drop the running episode
+
+    @field_validator("kwargs", "per_env")
+    @classmethod
+    def _finite(cls, value: Any) -> Any:
+        return finite(value)
+
+
+def finite(value: Any) -> Any:
+    """The value itself; free dicts are otherwise unchecked, and NaN or infinity in them could not be saved as JSON."""
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ValueError(f"expected finite numbers, got {value}")
+    if isinstance(value, dict):
+        for part in value.values():
+            finite(part)
+    elif isinstance(value, list | tuple):
+        for part in value:
+            finite(part)
+    return value

@@ -1,0 +1,300 @@
+"""InProcess: gymnasium envs stepped one after the other in this process.
+
+An ended env is reset at once. Env i is reset for its episode e with `seed_of(i, e)`, whatever happened before, so the state of an env
+is its seed and its actions since the reset (or its own snapshot, see `replay`).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from typing import Any, Literal
+
+import gymnasium
+import numpy as np
+
+from rookery.core.chunk import EpisodeEnd
+from rookery.core.errors import CheckpointError, ConfigError, Diverged, EnvError, UsageError
+from rookery.core.spec import describe, spec_of
+from rookery.core.tree import Tree, tree_copy_into
+from rookery.envs.actions import not_finite, split
+from rookery.envs.boundary import LARGEST, BadValue, number, reset_problem, step_problem
+from rookery.envs.replay import ActionLog, give_snapshot, same_bits, snapshot_layers, take_snapshot
+from rookery.envs.vector import SeedOf, Step, VectorEnv
+
+log = logging.getLogger(__name__)
+
+CLOSELY = 16  # observations of each env that get the full check
+_ENDED = "it ended earlier than before, the env is not deterministic given its seed"
+DROPS = 100  # dropped episodes in a row until an env that is told to drop is given up
+
+
+class InProcess(VectorEnv):
+    """gymnasium envs of equal spaces, stepped in this process."""
+
+    def __init__(
+        self,
+        envs: Sequence[gymnasium.Env],
+        seed_of: SeedOf,
+        *,
+        name: str = "env",
+        worker: int = 0,
+        on_bad: Literal["raise", "drop"] = "raise",
+    ):
+        super().__init__(len(envs), envs[0].observation_space, envs[0].action_space, name)
+        self.envs, self.worker = list(envs), worker
+        self._same_spaces()
+        self._seed_of, self._drop_bad = seed_of, on_bad == "drop"
+        self._split = split(self.action_space)
+        self._calls = [env.step for env in envs]
+        self._writers = [self._closely(i) for i in range(self.num)]
+        layers = [found for env in envs if (found := snapshot_layers(env)) is not None]
+        self._layers = layers if len(layers) == self.num else None
+        self._log = ActionLog(self.action_spec, self.num, self._forgotten) if self._layers is None else None
+        zero = [0] * self.num
+        self._episode, self._length, self._drops = list(zero), list(zero), list(zero)
+        self._total = [0.0] * self.num
+        self._seed: list[int | None] = [None] * self.num
+        self._ready = False
+
+    def reset(self) -> Tree:
+        self._clear()
+        for i in range(self.num):
+            self._episode[i] = self._drops[i] = 0
+            self._begin(i)
+        self._ready = True
+        return self._out.obs
+
+    def step(self, action: Tree, steps: int | None = None, episodes: int | None = None) -> Step:
+        out, num = self._out, self.num
+        if self._marked:
+            self._clear()
+        acts = self._split(action)
+        if len(acts) != num or not self._ready:
+            raise UsageError(
+                f"step got {len(acts)} actions for {num} envs" if self._ready else "step was called before reset"
+            )
+        count = num if steps is None or steps > num else max(steps, 0)
+        for i in range(count):
+            if episodes is not None and len(out.ended) >= episodes:
+                count = i
+                break
+            self._one(i, acts[i], action)
+        if count < num:
+            self._hole(count)
+        if not self._receiver.sound():
+            for i in range(count):
+                self._examine(i, action)
+        return out
+
+    def _one(self, i: int, act: Any, action: Tree) -> None:
+        """Step env i. The hot path: everything rare is elsewhere."""
+        try:
+            result = self._calls[i](act)
+        except Exception as error:
+            raise self._failed(i, "step", f"{type(error).__name__}: {error}", act) from error
+        try:
+            obs, reward, terminated, truncated, info = result
+            self._writers[i](i, obs)
+            if reward.__class__ is not float:
+                reward = number(reward)
+            done = terminated or truncated
+        except (BadValue, TypeError, ValueError) as error:
+            raise self._failed(i, "step", step_problem(result) or str(error), act) from error
+        n = self._length[i]
+        if self._log is not None:
+            self._log.add(i, n, action)
+        self._length[i] = n + 1
+        self._total[i] += reward
+        if not -LARGEST <= reward <= LARGEST:
+            self._bad(i, f"the reward is {reward}", action)
+            return
+        self._out.reward[i] = reward
+        self._infos[i] = info
+        if done:
+            self._end(i, bool(terminated), bool(truncated), action)
+
+    def _end(self, i: int, terminated: bool, truncated: bool, action: Tree) -> None:
+        if not self._examine(i, action):
+            return
+        out, self._marked = self._out, True
+        out.terminated[i], out.truncated[i] = terminated, truncated
+        out.final.append((i, self._receiver.row(i)))
+        info = self._infos[i] if isinstance(self._infos[i], dict) else {}
+        numbers = (self._episode[i], self._seed[i], self._length[i], self._total[i])
+        out.ended.append(EpisodeEnd(i, *numbers, terminated, truncated, info))
+        self._drops[i] = 0
+        self._begin_next(i)
+
+    def _begin_next(self, i: int) -> None:
+        self._episode[i] += 1
+        self._begin(i)
+
+    def _begin(self, i: int, seed: int | None = None) -> None:
+        """Reset env i for its current episode; `seed` is given when a saved episode is replayed."""
+        self._seed[i] = self._seed_of(i, self._episode[i]) if seed is None else seed
+        self._length[i], self._total[i] = 0, 0.0
+        try:
+            result = self.envs[i].reset(seed=self._seed[i])
+        except Exception as error:
+            raise self._failed(i, "reset", f"{type(error).__name__}: {error}") from error
+        if problem := reset_problem(result):
+            raise self._failed(i, "reset", problem)
+        try:
+            self._writers[i](i, result[0])
+        except BadValue as error:
+            raise self._failed(i, "reset", str(error)) from error
+        self._examine(i, None)
+
+    def _hole(self, start: int) -> None:
+        self._marked = True
+        self._out.valid[start:] = False
+        self._out.reward[start:] = 0.0
+        self._infos[start:] = [{} for _ in range(start, self.num)]
+
+    def call(self, name: str, *args: Any, **kwargs: Any) -> list[Any]:
+        found = [env.get_wrapper_attr(name) for env in self.envs]
+        return [value(*args, **kwargs) if callable(value) else value for value in found]
+
+    def close(self) -> None:
+        with ExitStack() as stack:  # one that fails to close does not keep the others open
+            for env in self.envs:
+                stack.callback(env.close)
+
+    def state(self) -> dict[str, Any]:
+        envs = {str(i): self._env_state(i) for i in range(self.num)} if self._ready else {}
+        return {"exactness": self.exactness, "envs": envs}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        envs = state["envs"]
+        if envs and len(envs) != self.num:
+            raise CheckpointError(
+                f"the checkpoint holds {len(envs)} envs of {self.name}, this run has {self.num}: set env.num={len(envs)}"
+            )
+        self._clear()
+        self.exactness = state["exactness"]
+        for i in range(self.num if envs else 0):
+            self._restore_env(i, envs[str(i)])
+        self._ready = bool(envs)
+
+    def _env_state(self, i: int) -> dict[str, Any]:
+        n = self._length[i]
+        common: dict[str, Any] = {"episode": self._episode[i], "seed": self._seed[i], "length": n}
+        common |= {"total": self._total[i], "obs": self._receiver.row(i)}
+        if self._layers is not None:
+            return common | {"snapshot": take_snapshot(self._layers[i])}
+        actions = self._log.of(i, n) if self._log is not None else None
+        return common | ({} if actions is None else {"actions": actions})
+
+    def _restore_env(self, i: int, saved: dict[str, Any]) -> None:
+        self._episode[i], self._drops[i] = int(saved["episode"]), 0
+        self._begin(i, saved["seed"])
+        if "snapshot" in saved and self._layers is not None:
+            give_snapshot(self._layers[i], saved["snapshot"])
+            tree_copy_into(self._receiver.obs, i, saved["obs"])
+        elif "actions" in saved and self._log is not None:
+            problem = self._replay(i, self._split(self._log.load(i, saved["actions"])), saved)
+            if problem:
+                self._inexact(f"the saved episode could not be replayed: {problem} ({self._where(i)})")
+            if problem is _ENDED:
+                return self._begin_next(i)
+        else:
+            self._inexact(f"the running episode was not saved, a new one was begun ({self._where(i)})")
+            return self._begin_next(i)
+        self._length[i], self._total[i] = int(saved["length"]), float(saved["total"])
+        return None
+
+    def _replay(self, i: int, acts: list[Any], saved: dict[str, Any]) -> str | None:
+        """Give env i its actions again; returns what came out differently."""
+        for act in acts:
+            try:
+                obs, reward, terminated, truncated, _ = self._calls[i](act)
+                self._writers[i](i, obs)
+                self._total[i] += number(reward)
+            except Exception as error:
+                raise self._failed(i, "replaying the saved episode", f"{type(error).__name__}: {error}", act) from error
+            self._length[i] += 1
+            if terminated or truncated:
+                return _ENDED
+        if not same_bits(self._receiver.row(i), saved["obs"]):
+            return "its last observation differs, the env is not deterministic given its seed"
+        same = self._total[i] == float(saved["total"])
+        return None if same else "its return differs, the rewards are not deterministic given the seed"
+
+    # --- what is wrong ---
+
+    def _examine(self, i: int, action: Tree | None) -> bool:
+        """Whether the observation of env i in the buffer is sound; if not, raise or drop its episode."""
+        problem = self._receiver.problem(i)
+        if problem is None:
+            return True
+        text, droppable = problem
+        if not droppable:
+            raise self._failed(i, "step" if self._length[i] else "reset", text)
+        self._bad(i, text, action)
+        return False
+
+    def _bad(self, i: int, text: str, action: Tree | None) -> None:
+        """NaN or infinity from env i: raise, or drop the running episode and start the next one."""
+        if action is not None and not_finite(action, i):
+            raise Diverged(f"the policy gave env {i} an action that is not finite, and then {text}. {self._where(i)}")
+        if not self._drop_bad:
+            advice = "Mend the env, or set env.on_bad=drop to drop such episodes and go on"
+            raise self._failed(i, "step" if self._length[i] else "reset", f"{text}. {advice}")
+        self._drops[i] += 1
+        if self._drops[i] >= DROPS:
+            raise self._failed(i, "step", f"{text}; {DROPS} episodes in a row had to be dropped")
+        self._inexact(f"{text} ({self._where(i)}); the episode was dropped")
+        if self._length[i]:  # else a reset observation was bad: the row before it stays as it is
+            self._marked = True
+            self._out.valid[i] = False
+            self._out.reward[i] = 0.0
+            self._infos[i] = {}
+            self._out.cut.append(i)
+        self._begin_next(i)
+
+    def _inexact(self, reason: str) -> None:
+        log.warning("%s", reason)
+        if self.exactness == "exact":
+            self.exactness = reason
+
+    def _forgotten(self, i: int) -> None:
+        self._inexact(f"the episode is too long to be replayed, so a resumed run starts a new one ({self._where(i)})")
+
+    def _where(self, i: int) -> str:
+        told = f"env {i} of worker {self.worker} ({self.name}), episode {self._episode[i]}, seed {self._seed[i]}"
+        return f"{told}, step {self._length[i]}"
+
+    def _failed(self, i: int, doing: str, what: str, act: Any = None) -> EnvError:
+        last = (
+            ""
+            if act is None
+            else f" Last action: {np.asarray(act).tolist() if not isinstance(act, dict | tuple) else act}."
+        )
+        return EnvError(
+            f"{self._where(i)}: {doing} failed: {what}.{last} `rookery check-env {self.name}` looks at it alone."
+        )
+
+    def _closely(self, i: int) -> Callable[[int, Any], None]:
+        """A writer with the full check, which gives way to the plain one after the first observations."""
+        left = CLOSELY
+
+        def write(i: int, obs: Any) -> None:
+            nonlocal left
+            self._receiver.write(i, obs)
+            self._receiver.look_closely(i)
+            left -= 1
+            if left <= 0:
+                self._writers[i] = self._receiver.write
+
+        return write
+
+    def _same_spaces(self) -> None:
+        for i, env in enumerate(self.envs):
+            spec = spec_of(env.observation_space), spec_of(env.action_space)
+            if spec != (self.obs_spec, self.action_spec) or env.action_space != self.action_space:
+                raise ConfigError(
+                    f"env {i} ({self.name}) has other spaces than env 0: observations {describe(spec[0])}, actions {env.action_space}; "
+                    f"expected {describe(self.obs_spec)} and {self.action_space}. Envs of one run must have equal spaces."
+                )

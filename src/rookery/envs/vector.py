@@ -1,0 +1,92 @@
+"""VectorEnv: B copies of a task, stepped together.
+
+`Step.obs` holds the observation to act on next, `Step.final` the true successor of every step that ended an episode: the two never
+mix, so truncation is right by construction. Engines: `inprocess.InProcess`, `gymvector.FromVector`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import gymnasium
+import numpy as np
+
+from rookery.core.chunk import EpisodeEnd
+from rookery.core.spec import spec_of
+from rookery.core.tree import Tree
+from rookery.envs.boundary import Receiver
+
+SeedOf = Callable[[int, Any], int | None]  # (env, episode) → seed of its reset
+
+
+@dataclass(slots=True)
+class Step:
+    """What one step of all envs gave. The object and its arrays belong to the env and are valid until its next call."""
+
+    obs: Tree  # [B, …] to act on next; a reset observation where an episode ended
+    reward: np.ndarray  # f32 [B]
+    terminated: np.ndarray  # bool [B]
+    truncated: np.ndarray  # bool [B]
+    valid: np.ndarray  # bool [B]; false: a hole
+    final: list[tuple[int, Tree]] = field(default_factory=list)  # (env, true last observation), copies
+    ended: list[EpisodeEnd] = field(default_factory=list)
+    infos: list[dict[str, Any]] | None = None
+    cut: list[int] = field(
+        default_factory=list
+    )  # holes after which these envs do not go on where they were: a dropped episode
+
+
+class VectorEnv(ABC):
+    """B copies of one task."""
+
+    exactness: str = "exact"  # or the reason why a resumed run is only approximate
+
+    def __init__(self, num: int, obs_space: gymnasium.Space, action_space: gymnasium.Space, name: str):
+        self.num = num
+        self.name = name
+        self.obs_space, self.action_space = obs_space, action_space  # of one env
+        self.obs_spec = spec_of(obs_space, f"the observation space of {name}")
+        self.action_spec = spec_of(action_space, f"the action space of {name}")
+        self._receiver = Receiver(obs_space, self.obs_spec, num)
+        flags = (np.zeros(num, np.bool_), np.zeros(num, np.bool_), np.ones(num, np.bool_))
+        self._infos: list[dict[str, Any]] = [{} for _ in range(num)]
+        self._out = Step(self._receiver.obs, np.zeros(num, np.float32), *flags, infos=self._infos)
+        self._marked = False  # whether the last step left marks that `_clear` must undo
+
+    @property
+    def obs(self) -> Tree:
+        """The observations to act on next, as after `reset`, `step` or `restore`."""
+        return self._out.obs
+
+    @abstractmethod
+    def reset(self) -> Tree:
+        """Start episode 0 of every env; observations [B, …]."""
+
+    @abstractmethod
+    def step(self, action: Tree, steps: int | None = None, episodes: int | None = None) -> Step:
+        """Step with action [B, …]: only the first `steps` envs, or until `episodes` of them ended; the others are holes."""
+
+    @abstractmethod
+    def call(self, name: str, *args: Any, **kwargs: Any) -> list[Any]:
+        """Call a method of every env, or read an attribute."""
+
+    @abstractmethod
+    def state(self) -> dict[str, Any]:
+        """All that `restore` needs; changes nothing."""
+
+    @abstractmethod
+    def restore(self, state: dict[str, Any]) -> None:
+        """Go on where `state` was taken; where that is impossible, `exactness` becomes the reason."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Close every env."""
+
+    def _clear(self) -> None:
+        """Undo the marks of the last step: they are rare, so they are not written anew in each."""
+        out, self._marked = self._out, False
+        out.terminated[:], out.truncated[:], out.valid[:] = False, False, True
+        out.final, out.ended, out.cut = [], [], []

@@ -1,0 +1,153 @@
+"""Log-probabilities and entropies of the action distributions; every result is summed over the parts of one action.
+
+    categorical       log p_a = l_a − log Σ exp l                        H = −Σ p log p
+    multi-discrete    independent categoricals, their logits side by side in the last dimension: sums over the heads
+    Bernoulli         log p = log σ(±l) per bit                          H = softplus(l) − l σ(l)
+    Gaussian          −½ ((a − μ) / σ)² − log σ − ½ log 2π               H = ½ + ½ log 2π + log σ
+    squashed          a = tanh u, u Gaussian: log p(a) = log p(u) − Σ log(1 − tanh² u)
+
+Straight-line torch without branches on data and without torch.distributions, so that make_fx can trace it.
+
+Masks are 1 where an action is legal (bool, int or float). An illegal action has probability exactly 0, adds 0 to the entropy and receives
+gradient 0. Its logit becomes −1e9, not −∞: 0 · (−1e9) is 0 where 0 · ∞ would be NaN, forwards and backwards. A row without any legal action
+(padding, a hole, a terminal state) counts as all legal: a finite distribution that nobody uses, instead of NaN for the whole batch.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+_LOG_2 = math.log(2.0)
+_HALF_LOG_2PI = 0.5 * math.log(2.0 * math.pi)
+_IMPOSSIBLE = -1e9  # exp(−1e9) is 0 in every dtype, and a sum over many heads stays finite
+
+
+def legal(mask: Tensor) -> Tensor:
+    """The mask as bool; rows of the last dimension without any legal action become all legal."""
+    allowed = mask != 0
+    return allowed | ~allowed.any(-1, keepdim=True)
+
+
+def masked_logits(logits: Tensor, mask: Tensor | None) -> Tensor:
+    """Logits of a distribution that never chooses an illegal action."""
+    if mask is None:
+        return logits
+    return torch.where(legal(mask), logits, max(_IMPOSSIBLE, torch.finfo(logits.dtype).min / 2))
+
+
+def categorical_logp(logits: Tensor, action: Tensor, mask: Tensor | None = None) -> Tensor:
+    """log π(action); logits […, n], action int64 […] from 0. A single illegal action gives about −1e9, whose exp is 0."""
+    return _at(masked_logits(logits, mask).log_softmax(-1), action)
+
+
+def categorical_entropy(logits: Tensor, mask: Tensor | None = None) -> Tensor:
+    """H in nats, over the legal actions."""
+    return _entropy(masked_logits(logits, mask).log_softmax(-1))
+
+
+def categorical(logits: Tensor, action: Tensor, mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """(log π(action), H) from one log-softmax."""
+    logp = masked_logits(logits, mask).log_softmax(-1)
+    return _at(logp, action), _entropy(logp)
+
+
+def multi_categorical_logp(logits: Tensor, action: Tensor, sizes: Sequence[int], mask: Tensor | None = None) -> Tensor:
+    """Σ_h log π_h(action_h); logits and mask […, Σ sizes], action int64 […, heads]."""
+    heads = zip(_heads(logits, sizes, mask), action.unbind(-1), strict=True)
+    return torch.stack([_at(logp, chosen) for logp, chosen in heads], -1).sum(-1)
+
+
+def multi_categorical_entropy(logits: Tensor, sizes: Sequence[int], mask: Tensor | None = None) -> Tensor:
+    """Σ_h H_h: the heads are independent."""
+    return torch.stack([_entropy(logp) for logp in _heads(logits, sizes, mask)], -1).sum(-1)
+
+
+def multi_categorical(
+    logits: Tensor, action: Tensor, sizes: Sequence[int], mask: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """(Σ_h log π_h(action_h), Σ_h H_h) from one log-softmax per head."""
+    heads = _heads(logits, sizes, mask)
+    logp = [_at(head, chosen) for head, chosen in zip(heads, action.unbind(-1), strict=True)]
+    return torch.stack(logp, -1).sum(-1), torch.stack([_entropy(head) for head in heads], -1).sum(-1)
+
+
+def logp_entropy(
+    kind: str, sizes: Sequence[int], params: Mapping[str, Tensor], action: Tensor, mask: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """(log π(action), H) of the distribution that fits a kind of action space (`core.spec.Leaf`): for losses that serve all kinds.
+
+    params holds `logits`, or `mean` and `log_std` for "box" (not squashed), with all parts of an action in the last dimension; the action
+    keeps the shape of its space. Only discrete and multi-discrete actions have masks.
+    """
+    if kind == "discrete":
+        return categorical(params["logits"], action, mask)
+    if kind == "multi_discrete":
+        return multi_categorical(params["logits"], action, sizes, mask)
+    if kind == "multi_binary":
+        logits = params["logits"]
+        return bernoulli_logp(logits, action.reshape(logits.shape)), bernoulli_entropy(logits)
+    mean, log_std = params["mean"], params["log_std"]
+    return gaussian_logp(action.reshape(mean.shape), mean, log_std), gaussian_entropy(log_std.expand_as(mean))
+
+
+def bernoulli_logp(logits: Tensor, action: Tensor) -> Tensor:
+    """Σ_i log p(bit i); logits and action (0 or 1, any dtype) […, bits]."""
+    return F.logsigmoid(logits * (2.0 * action - 1.0)).sum(
+        -1
+    )  # log σ(l) for 1, log σ(−l) for 0: no 1 − σ, no cancellation
+
+
+def bernoulli_entropy(logits: Tensor) -> Tensor:
+    """Σ_i H of the bits, in nats."""
+    return (F.softplus(logits) - logits * torch.sigmoid(logits)).sum(-1)
+
+
+def gaussian_logp(action: Tensor, mean: Tensor, log_std: Tensor) -> Tensor:
+    """log N(action; mean, σ²) with a diagonal covariance; log_std broadcasts against mean […, d]."""
+    z = (action - mean) * torch.exp(-log_std)
+    return (-0.5 * z * z - log_std - _HALF_LOG_2PI).sum(-1)
+
+
+def gaussian_entropy(log_std: Tensor) -> Tensor:
+    """H in nats, of the shape of log_std without its last dimension: it does not depend on the mean."""
+    return (log_std + (0.5 + _HALF_LOG_2PI)).sum(-1)
+
+
+def squashed_gaussian(mean: Tensor, log_std: Tensor, eps: Tensor) -> tuple[Tensor, Tensor]:
+    """(action, log π(action)) of action = tanh(mean + σ eps), eps standard normal (Haarnoja et al. 2018, eq. 21).
+
+    The density is over (−1, 1), before any scaling to the bounds of the env. Gradient flows through the sample to mean and log_std.
+    """
+    u = mean + torch.exp(log_std) * eps
+    logp = -0.5 * eps * eps - log_std - _HALF_LOG_2PI - _log_tanh_slope(u)
+    return torch.tanh(u), logp.sum(-1)
+
+
+def squashed_gaussian_logp(u: Tensor, mean: Tensor, log_std: Tensor) -> Tensor:
+    """log π(tanh u) for a given u. It takes u and not the action, because atanh is lost where tanh rounds to ±1."""
+    return gaussian_logp(u, mean, log_std) - _log_tanh_slope(u).sum(-1)
+
+
+def _log_tanh_slope(u: Tensor) -> Tensor:
+    """log(1 − tanh² u) = 2 (log 2 − u − softplus(−2u)), finite for every u: 1 − tanh² is 0 in float32 from |u| = 9 on."""
+    return 2.0 * (_LOG_2 - u - F.softplus(-2.0 * u))
+
+
+def _heads(logits: Tensor, sizes: Sequence[int], mask: Tensor | None) -> list[Tensor]:
+    """Log-probabilities of each head, masked by its own part of the mask."""
+    parts = logits.split(list(sizes), -1)
+    masks = [None] * len(sizes) if mask is None else mask.split(list(sizes), -1)
+    return [masked_logits(part, own).log_softmax(-1) for part, own in zip(parts, masks)]
+
+
+def _at(logp: Tensor, action: Tensor) -> Tensor:
+    return logp.gather(-1, action.unsqueeze(-1)).squeeze(-1)
+
+
+def _entropy(logp: Tensor) -> Tensor:
+    return -(logp.exp() * logp).sum(-1)

@@ -1,0 +1,99 @@
+"""A named update as machine code, kept on disk: key → load → call. Building it is in build.py, imported only when needed.
+
+The artefact checks nothing about what it is given; `Learner.run` compares every batch with the signature first.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rookery.core.errors import CompileError
+from rookery.learning.key import key_of
+from rookery.learning.learner import Outputs
+from rookery.learning.words import Traced
+
+log = logging.getLogger("rookery.learning")
+FORMAT = 1  # of plan.json
+TESTED_TORCH = ("2.13.",)
+
+
+class Artefact:
+    """`artefact(batch)` runs one named update of a learner; the learner's tensors change in place."""
+
+    def __init__(self, learner: Any, name: str, batch: dict[str, Any]):
+        if learner.cache is None:
+            raise CompileError("compiled mode needs a cache folder (learning.cache)")
+        self.key = key_of(learner, name, [Traced, FORMAT])
+        folder = Path(learner.cache) / self.key
+        plan = read_plan(folder)
+        self.built = plan is None
+        if plan is None:
+            from rookery.learning.build import build
+
+            plan = build(learner, name, batch, folder)
+        self._run = load(folder / plan["file"])
+        self._names, self._arrays = tuple(plan["metrics"]), list(plan["arrays"])
+        self._noise = [(kind, torch.zeros(shape, device="cpu")) for kind, shape in plan["noise"]]
+        table = learner.tensors | {f"noise{i}": t for i, (_, t) in enumerate(self._noise)}
+        self._inputs = [table.get(key) for key in plan["inputs"]]
+        self._fields = [(i, key.removeprefix("batch.")) for i, key in enumerate(plan["inputs"]) if key.startswith("batch.")]
+        self._generator = learner.generator
+
+    def __call__(self, batch: dict[str, Tensor]) -> Outputs:
+        for kind, t in self._noise:
+            if kind == "normal":
+                t.normal_(generator=self._generator)
+            else:
+                t.uniform_(generator=self._generator)
+        inputs = self._inputs
+        for i, key in self._fields:
+            inputs[i] = batch[key]
+        numbers, *arrays = self._run(inputs)
+        return Outputs(dict(zip(self._arrays, arrays)), self._names, numbers.numpy())
+
+    def check(self, learner: Any, name: str) -> None:
+        """No code and no plain number that went into the machine code has changed since."""
+        if key_of(learner, name, [Traced, FORMAT]) != self.key:
+            raise CompileError(
+                f"update {name!r}: code or a plain number that it uses was changed after it was compiled; an eager run would "
+                "have noticed, this one cannot. A number that changes during a run must be a knob (a Schedule)."
+            )
+
+
+def read_plan(folder: Path) -> dict[str, Any] | None:
+    """The plan of a complete artefact, or None if it must be built (again)."""
+    try:
+        plan = json.loads((folder / "plan.json").read_text())
+        size = (folder / plan["file"]).stat().st_size
+    except (OSError, ValueError, KeyError):
+        return None
+    if plan.get("format") != FORMAT or plan.get("bytes") != size:
+        log.warning("the compiled update in %s is damaged or of another version: it is built again", folder.name)
+        return None
+    return plan
+
+
+def load(path: Path) -> Callable[[list[Any]], list[Tensor]]:
+    """The raw loader: 0.01 s, where the public `aoti_load_package` imports the compiler for two seconds."""
+    try:
+        return torch._C._aoti.AOTIModelPackageLoader(str(path), "model", False, 1, -1).run
+    except AttributeError:
+        return torch._inductor.aoti_load_package(str(path)).loader.run
+
+
+def unavailable() -> str | None:
+    """Why this machine cannot run compiled updates, or None."""
+    from rookery.learning.key import compiler
+
+    if not torch.__version__.startswith(TESTED_TORCH):
+        return f"torch {torch.__version__} is not a tested version ({', '.join(v + '*' for v in TESTED_TORCH)})"
+    if compiler() is None:
+        return "no C++ compiler (g++) was found"
+    return None

@@ -1,0 +1,228 @@
+"""Learner: an algorithm's numbers and the execution of its named updates, eager or compiled.
+
+The numbers are named flat tensors (value and statistics per network, moments per optimiser, knobs), the same in both modes,
+so a checkpoint does not know the mode. The first batch of an update fixes its signature in both modes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from rookery.core.errors import BatchError, CheckpointError, ConfigError
+from rookery.core.rng import Streams, seeded
+from rookery.core.schedule import Schedule
+from rookery.core.tree import Tree, flatten, tree_map, walk
+from rookery.learning.flat import FlatNetwork
+from rookery.learning.optim import Optimiser
+from rookery.learning.words import Eager, Rows, split
+from rookery.nets.normalise import observe
+
+Mode = Literal["eager", "compiled"]
+Signature = list[tuple[str, torch.Size, torch.dtype]]
+
+
+class Learnable(Protocol):
+    """What a learner needs of an algorithm."""
+
+    targets: dict[str, str]  # target → the network it follows
+    schedule: dict[str, int]  # named update → it runs at every n-th call of `step`
+
+    def networks(self) -> dict[str, nn.Module]: ...
+    def optimisers(self) -> dict[str, Optimiser]: ...
+    def knobs(self) -> dict[str, Schedule]: ...
+    def prepare(self, s: Any, b: Any) -> dict[str, Tensor]: ...
+
+
+@dataclass(slots=True)
+class Outputs:
+    """What one named update gave: arrays (priorities, …) and its numbers, with their names."""
+
+    arrays: dict[str, Tensor]
+    names: tuple[str, ...]
+    numbers: np.ndarray  # float32 [len(names)]
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        return dict(zip(self.names, self.numbers.tolist()))
+
+
+def signature(batch: Tree) -> Signature:
+    return [(path, leaf.shape, leaf.dtype) for path, leaf in sorted(walk(batch))]
+
+
+def check_batch(name: str, expected: Signature, batch: dict[str, Tensor]) -> None:
+    """An artefact reads whatever memory it is given, so a batch unlike the first must never reach it."""
+    for key, shape, dtype in expected:
+        t = batch.get(key)
+        if t is None or t.shape != shape or t.dtype is not dtype or not t.is_contiguous():
+            got = "nothing" if t is None else f"{t.dtype} {tuple(t.shape)}" + ("" if t.is_contiguous() else ", not contiguous")
+            raise BatchError(
+                f"update {name!r} was built for {key}: {dtype} {tuple(shape)}, got {got}. "
+                "Every batch of one update must have the same shapes and dtypes, in contiguous memory."
+            )
+    if len(batch) != len(expected):
+        extra = sorted(set(batch) - {key for key, _, _ in expected})
+        raise BatchError(f"update {name!r} was built without the fields {extra}: every batch must have the same fields.")
+
+
+class Learner:
+    """Owns the tensors; `step(batch)` runs every named update that is due."""
+
+    def __init__(
+        self,
+        algo: Learnable,
+        streams: Streams,
+        *,
+        mode: Mode = "eager",
+        cache: Path | None = None,
+        device: str = "cpu",
+    ):
+        self.algo, self.mode, self.cache, self.device = algo, mode, cache, torch.device(device)
+        with seeded(streams.seed_of("networks")):
+            modules = {name: module.to(self.device) for name, module in algo.networks().items()}
+        self.nets = {name: FlatNetwork(name, module) for name, module in modules.items()}
+        for target, source in algo.targets.items():
+            self.nets[target] = FlatNetwork(target, self.nets[source].module, self.nets[source])
+        self.optimisers = algo.optimisers()
+        self.knob_names = tuple(algo.knobs())
+        self.tensors = self._named_tensors()
+        self._knobs = self.tensors["knobs"].numpy() if self.device.type == "cpu" else None
+        self.generator = streams.torch("learner")
+        self.eager = Eager(self.nets, self.optimisers, self.tensors, self.knob_names, generator=self.generator)
+        self.signatures: dict[str, Signature] = {}
+        self.compiled: dict[str, Any] = {}  # name → Artefact
+        self.updates = 0
+
+    def _named_tensors(self) -> dict[str, Tensor]:
+        tensors = {"knobs": torch.zeros(len(self.knob_names), device=self.device)}
+        for name, net in self.nets.items():
+            tensors |= {f"{name}.value": net.value, f"{name}.stats": net.stats}
+        for name, optimiser in self.optimisers.items():
+            if name not in self.nets or self.nets[name].is_target:
+                raise ConfigError(f"there is an optimiser for {name!r}, but no such network (networks: {list(self.nets)})")
+            if optimiser.lr not in self.knob_names:
+                raise ConfigError(f"optimiser {name!r} takes its rate from knob {optimiser.lr!r}; knobs: {self.knob_names}")
+            tensors |= {f"{name}.{slot}": t for slot, t in optimiser.init(self.nets[name].value).items()}
+        return tensors
+
+    def set_knobs(self, values: dict[str, float]) -> None:
+        """Write the scheduled numbers that updates read as `s.knob.name`."""
+        for i, name in enumerate(self.knob_names):
+            if self._knobs is not None:
+                self._knobs[i] = values[name]
+            else:
+                self.tensors["knobs"][i] = values[name]
+
+    def prepare(self, batch: dict[str, Tree]) -> dict[str, Tree]:
+        """The algorithm's `prepare`: once per sampled batch, without gradient."""
+        with torch.no_grad():
+            return self.algo.prepare(self.eager, Rows(self._here(batch)))
+
+    def observe(self, obs: Tree) -> None:
+        """Show raw observations [N, …] to the normalisers of every network; targets get them with the next `follow`."""
+        for net in self.nets.values():
+            if not net.is_target:
+                observe(net.module, obs)
+
+    def step(self, batch: dict[str, Tree]) -> list[Outputs]:
+        """Every named update that is due, in the order of the schedule; counts as one update."""
+        self.updates += 1
+        return [self.run(name, batch) for name, every in self.algo.schedule.items() if self.updates % every == 0]
+
+    def run(self, name: str, batch: dict[str, Tree]) -> Outputs:
+        """One named update on a batch."""
+        batch = self._here(batch)
+        flat = batch if all(isinstance(v, Tensor) for v in batch.values()) else flatten(batch)
+        if name not in self.signatures:
+            self._build(name, batch)
+        check_batch(name, self.signatures[name], flat)
+        if artefact := self.compiled.get(name):
+            return artefact(flat)
+        s = self.eager
+        s._metrics, s._batch = {}, Rows(batch)
+        returned = getattr(self.algo, name)(s, s._batch)
+        arrays, metrics = split(s._metrics, returned)
+        numbers = torch.stack(list(metrics.values())).cpu().numpy() if metrics else np.zeros(0, np.float32)
+        return Outputs(arrays, tuple(metrics), numbers)
+
+    def _here(self, batch: dict[str, Tree]) -> dict[str, Tree]:
+        if self.device.type == "cpu":
+            return batch
+        return tree_map(lambda t: t.to(self.device), batch)
+
+    def _build(self, name: str, batch: dict[str, Tree]) -> None:
+        self.signatures[name] = signature(batch)
+        if self.mode == "compiled" and minimises(getattr(self.algo, name)):
+            from rookery.learning.artefact import Artefact
+
+            self.compiled[name] = Artefact(self, name, batch)
+
+    def check(self, *, deep: bool = False) -> None:
+        """Once per report: the views are whole. Deep (once per checkpoint): no number baked into an artefact has changed."""
+        for net in self.nets.values():
+            net.check()
+        if deep:
+            for name, artefact in self.compiled.items():
+                artefact.check(self, name)
+
+    def learned(self) -> Iterator[tuple[str, Tensor]]:
+        """Every learned tensor in a fixed order: parameters and statistics of all networks and targets."""
+        return ((k, t) for k, t in sorted(self.tensors.items()) if k.endswith((".value", ".stats")))
+
+    def weights_sha256(self) -> str:
+        digest = hashlib.sha256()
+        for key, tensor in self.learned():
+            digest.update(key.encode())
+            digest.update(tensor.detach().cpu().numpy().tobytes())
+        return digest.hexdigest()
+
+    def weights(self) -> dict[str, Any]:
+        """What acting needs and another run can start from: parameters, statistics, and the layout they belong to."""
+        layout = {
+            name: {"parameters": shapes(net.params), "buffers": shapes(net.buffers)} for name, net in self.nets.items()
+        }
+        return {"layout": layout, "tensors": {k: t.detach().clone() for k, t in self.learned()}}
+
+    def set_weights(self, weights: dict[str, Any]) -> None:
+        """Take parameters and statistics from `weights()`; every mismatch is listed."""
+        problems = []
+        for name, net in self.nets.items():
+            given = weights["layout"].get(name)
+            mine = {"parameters": shapes(net.params), "buffers": shapes(net.buffers)}
+            if given != mine:
+                problems.append(f"{name}: expected {mine}, got {given}")
+        if problems:
+            raise CheckpointError("the weights do not fit these networks:\n  " + "\n  ".join(problems))
+        for key, tensor in self.learned():
+            tensor.copy_(torch.as_tensor(weights["tensors"][key], device=self.device))
+
+    def state(self) -> dict[str, Any]:
+        return self.weights() | {
+            "slots": {k: t.clone() for k, t in self.tensors.items() if not k.endswith((".value", ".stats"))},
+            "updates": self.updates,
+        }
+
+    def restore(self, state: dict[str, Any]) -> None:
+        self.set_weights(state)
+        for key, value in state["slots"].items():
+            if key not in self.tensors:
+                raise CheckpointError(f"the checkpoint has optimiser state {key!r} that this algorithm does not have")
+            self.tensors[key].copy_(torch.as_tensor(value, device=self.device))
+        self.updates = int(state["updates"])
+
+
+def shapes(tensors: dict[str, Tensor]) -> dict[str, list[int]]:
+    return {name: list(t.shape) for name, t in tensors.items()}
+
+
+def minimises(update: Any) -> bool:
+    """An update that only copies is one kernel already and stays eager."""
+    return "minimise" in update.__code__.co_names

@@ -1,0 +1,187 @@
+"""The words of an update, and their two meanings: `Eager` does them at once, `Traced` records them as pure tensor code.
+
+    s.q(obs)                      read a network: evaluation mode, its parameters get no gradient (its inputs do)
+    s.minimise("q", loss)         loss(q) → value or (value, aux), q in training mode; then gradient → limits → optimiser;
+                                  returns aux, detached. The loss and the gradient's norm become metrics by themselves
+    s.follow("q_target", "q", τ)  target ← (1 − τ) target + τ source
+    s.normal(n, k), s.uniform(n)  random numbers: drawn here when eager, inputs of the artefact when compiled
+    s.knob.clip                   a scheduled number: always an input, never baked into the artefact
+
+A module anywhere inside a network may define `own_loss(batch) → (value, {name: number})`: it is added to the loss whenever
+that network is minimised, and its numbers become metrics.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rookery.core.tree import tree_map
+from rookery.learning.flat import FlatNetwork, Loss
+from rookery.learning.optim import Optimiser
+
+
+class Rows(dict[str, Any]):
+    """A batch inside an update: `b.obs` is `b["obs"]`."""
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self[name]
+        except KeyError:
+            raise AttributeError(f"the batch has no field {name!r}; it has {', '.join(sorted(self))}") from None
+
+
+class Words:
+    """What both executions share."""
+
+    def __init__(
+        self,
+        nets: dict[str, FlatNetwork],
+        optimisers: dict[str, Optimiser],
+        tensors: dict[str, Tensor],
+        knobs: Sequence[str],
+    ):
+        self._nets, self._optimisers, self._tensors = nets, optimisers, tensors
+        self._metrics: dict[str, Tensor] = {}
+        self._batch: Rows = Rows()
+        self.knob = SimpleNamespace(**dict(zip(knobs, tensors["knobs"].unbind())))
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_") or name not in self._nets:
+            raise AttributeError(f"no network {name!r}; there are {', '.join(self._nets)}")
+        return self._read(name)
+
+    def minimise(self, name: str, loss: Loss) -> Any:
+        """One step of the network's optimiser down the gradient of loss(network); returns the detached aux."""
+        value, aux, grad = self._gradient(name, loss)
+        optimiser = self._optimisers[name]
+        grad, norm = optimiser.limited(grad)
+        self._apply(name, grad, getattr(self.knob, optimiser.lr))
+        self._metrics[f"{name}/loss"] = value.detach()
+        self._metrics[f"{name}/grad_norm"] = norm
+        return aux
+
+    def _evaluate(self, name: str, loss: Loss, net: Any) -> tuple[Tensor, Any]:
+        out = loss(net)
+        value, aux = out if isinstance(out, tuple) else (out, None)
+        for path in self._nets[name].own_losses:
+            extra, numbers = net.get_submodule(path).own_loss(self._batch)
+            value = value + extra
+            self._metrics |= {f"{name}/{key}": number.detach() for key, number in numbers.items()}
+        return value, None if aux is None else tree_map(lambda t: t.detach(), aux)
+
+    def _read(self, name: str) -> Any:
+        raise TypeError("Words is executed by Eager or Traced")
+
+    def _gradient(self, name: str, loss: Loss) -> tuple[Tensor, Any, Tensor]:
+        raise TypeError("Words is executed by Eager or Traced")
+
+    def _apply(self, name: str, grad: Tensor, lr: Tensor) -> None:
+        raise TypeError("Words is executed by Eager or Traced")
+
+
+class Eager(Words):
+    """Ordinary autograd into the flat gradient, then one fused kernel on the flat vector."""
+
+    def __init__(self, *parts: Any, generator: torch.Generator):
+        super().__init__(*parts)
+        self._generator, self._device = generator, self._tensors["knobs"].device
+
+    def _read(self, name: str) -> Any:
+        return self._nets[name].frozen
+
+    def _gradient(self, name: str, loss: Loss) -> tuple[Tensor, Any, Tensor]:
+        net = self._nets[name]
+        net.grad.zero_()
+        value, aux = self._evaluate(name, loss, net.module)
+        value.backward()
+        return value, aux, net.grad
+
+    def _apply(self, name: str, grad: Tensor, lr: Tensor) -> None:
+        optimiser = self._optimisers[name]
+        slots = tuple(self._tensors[f"{name}.{slot}"] for slot in optimiser.slots)
+        optimiser.step_(self._nets[name].value, grad, slots, lr)
+
+    def follow(self, target: str, source: str, tau: float) -> None:
+        self._nets[target].value.lerp_(self._nets[source].value, tau)
+        self._nets[target].stats.copy_(self._nets[source].stats)
+
+    def normal(self, *shape: int) -> Tensor:
+        return torch.randn(shape, generator=self._generator, device="cpu").to(self._device)
+
+    def uniform(self, *shape: int) -> Tensor:
+        return torch.rand(shape, generator=self._generator, device="cpu").to(self._device)
+
+
+class Traced(Words):
+    """Pure code on named tensors: nothing is written before `commit`, so the trace could be cut after every gradient."""
+
+    def __init__(self, *parts: Any, noise: Sequence[Tensor] = ()):
+        super().__init__(*parts)
+        self._given, self._noise = dict(self._tensors), iter(noise)
+        self._drawn: list[tuple[str, list[int]]] = []
+
+    def _read(self, name: str) -> Any:
+        net = self._nets[name]
+        return net.bound(net.views(self._tensors[f"{name}.value"]), self._tensors[f"{name}.stats"], training=False)
+
+    def _gradient(self, name: str, loss: Loss) -> tuple[Tensor, Any, Tensor]:
+        net, t = self._nets[name], self._tensors
+        parameters = [view.detach().requires_grad_() for view in net.views(t[f"{name}.value"])]
+        if net.buffers:
+            t[f"{name}.stats"] = t[f"{name}.stats"].clone()  # a learning module may write its statistics in place
+        value, aux = self._evaluate(name, loss, net.bound(parameters, t[f"{name}.stats"], training=True))
+        grads = torch.autograd.grad(value, parameters, materialize_grads=True)
+        return value, aux, torch.cat([g.reshape(-1) for g in grads])
+
+    def _apply(self, name: str, grad: Tensor, lr: Tensor) -> None:
+        optimiser = self._optimisers[name]
+        keys = [f"{name}.{k}" for k in ("value", *optimiser.slots)]
+        value, *slots = (self._tensors[k] for k in keys)
+        self._tensors.update(zip(keys, optimiser.pure(value, grad, tuple(slots), lr)))
+
+    def follow(self, target: str, source: str, tau: float) -> None:
+        t = self._tensors
+        t[f"{target}.value"] = torch.lerp(t[f"{target}.value"], t[f"{source}.value"], tau)
+        t[f"{target}.stats"] = t[f"{source}.stats"]
+
+    def normal(self, *shape: int) -> Tensor:
+        return self._draw("normal", shape)
+
+    def uniform(self, *shape: int) -> Tensor:
+        return self._draw("uniform", shape)
+
+    def _draw(self, kind: str, shape: tuple[int, ...]) -> Tensor:
+        self._drawn.append((kind, list(shape)))
+        given = next(self._noise, None)
+        return torch.zeros(shape, device="cpu") if given is None else given
+
+    def drawn(self) -> list[tuple[str, list[int]]]:
+        """Kind and shape of the random numbers asked for, in order."""
+        return self._drawn
+
+    def commit(self) -> None:
+        """Write what has changed back into the given tensors."""
+        for key, before in self._given.items():
+            if self._tensors[key] is not before:
+                before.copy_(self._tensors[key])
+
+
+def split(metrics: dict[str, Tensor], returned: dict[str, Any] | None) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """(arrays, metrics): what an update returned, split by dimension, the metrics after those of `minimise`."""
+    arrays, numbers = {}, dict(metrics)
+    for key, tensor in _flat(returned or {}):
+        (arrays if tensor.dim() else numbers)[key] = tensor.detach()
+    return arrays, numbers
+
+
+def _flat(returned: dict[str, Any]) -> Iterator[tuple[str, Tensor]]:
+    for key, value in returned.items():
+        if isinstance(value, dict):
+            yield from _flat(value)
+        else:
+            yield key, value

@@ -1,0 +1,28 @@
+"""Networks built from the spaces: encoders, normaliser, heads, and the blocks to build one's own."""
+
+from rookery.nets.build import ObservationEncoder, build_encoder
+from rookery.nets.config import ModelConfig
+from rookery.nets.heads import Critic, Dueling, QNetwork
+from rookery.nets.modules import Scalar, linear, mlp, modules_with_own_loss, orthogonal_
+from rookery.nets.normalise import Normalise, NormaliseObs, observation_of, observe
+from rookery.nets.policy import ActorCritic, PolicyHead
+
+__all__ = [
+    "ActorCritic",
+    "Critic",
+    "Dueling",
+    "ModelConfig",
+    "Normalise",
+    "NormaliseObs",
+    "ObservationEncoder",
+    "PolicyHead",
+    "QNetwork",
+    "Scalar",
+    "build_encoder",
+    "linear",
+    "mlp",
+    "modules_with_own_loss",
+    "observation_of",
+    "observe",
+    "orthogonal_",
+]

@@ -1,0 +1,61 @@
+"""Networks for the usual algorithms: an encoder with single linear layers on top.
+
+dueling  Q(s, a) = V(s) + A(s, a) − mean_a' A(s, a')          (Wang 2016, eq. 9)
+"""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+from rookery.core.spec import Leaf, without_mask
+from rookery.core.tree import Tree
+from rookery.nets.build import build_encoder
+from rookery.nets.config import Init, ModelConfig
+from rookery.nets.modules import linear
+from rookery.nets.normalise import normaliser_of, observation_of
+
+
+class Dueling(nn.Module):
+    """Features → [..., A]. One layer gives V in the first column and the advantages in the others."""
+
+    def __init__(self, in_features: int, actions: int, init: Init = "default"):
+        super().__init__()
+        self.both = linear(in_features, 1 + actions, init)
+
+    def forward(self, x: Tensor) -> Tensor:
+        both = self.both(x)
+        value, advantage = both[..., :1], both[..., 1:]
+        return value + advantage - advantage.mean(-1, keepdim=True)
+
+
+class QNetwork(nn.Module):
+    """Q of every action, [..., A]. Action masks are not its business, but that of rules and losses."""
+
+    def __init__(self, obs_spec: Tree, actions: int, config: ModelConfig, dueling: bool = False):
+        super().__init__()
+        self.encoder = build_encoder(obs_spec, config)
+        width = self.encoder.out_features
+        self.head = Dueling(width, actions, config.init) if dueling else linear(width, actions, config.init)
+
+    def forward(self, obs: Tree) -> Tensor:
+        return self.head(self.encoder(obs))
+
+
+class Critic(nn.Module):
+    """Q(s, a) [...] of continuous actions, which enter together with the observation; only the observation is normalised."""
+
+    def __init__(self, obs_spec: Tree, action_spec: Leaf, config: ModelConfig):
+        super().__init__()
+        action = Leaf("box", action_spec.shape, action_spec.dtype)
+        seen = without_mask(obs_spec)
+        self.normaliser = normaliser_of(seen) if config.normalise_obs else None
+        self.encoder = build_encoder(
+            {"obs": seen, "action": action}, config.model_copy(update={"normalise_obs": False})
+        )
+        self.head = linear(self.encoder.out_features, 1, config.init)
+
+    def forward(self, obs: Tree, action: Tensor) -> Tensor:
+        obs = observation_of(obs)
+        if self.normaliser is not None:
+            obs = self.normaliser(obs)
+        return self.head(self.encoder({"obs": obs, "action": action})).squeeze(-1)

@@ -1,0 +1,108 @@
+"""Normaliser: the first layer of a model. Its statistics are buffers, so they travel with the weights.
+
+y      = clip((x − mean) / √(var + ε), ±10)                                   the identity before the first `observe`
+merge  of (mean, var, n) with a batch (m, v, k), N = n + k, δ = m − mean      (Chan, Golub and LeVeque 1979)
+       mean ← mean + δ k / N
+       var  ← (n var + k v + δ² n k / N) / N
+       n    ← min(N, n_max)                                                   from there on an exponential average
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from rookery.core.spec import Leaf, without_mask
+from rookery.core.tree import Tree, tree_map
+
+EPSILON = 1e-8  # 1 + ε is 1 in float32, so an untouched normaliser is exactly the identity
+CLIP = 10.0
+MOST = 1_000_000.0  # n_max: a larger count would let new data vanish in float32's rounding
+
+
+class Normalise(nn.Module):
+    """Running mean and variance of one array, element by element."""
+
+    mean: Tensor
+    var: Tensor
+    count: Tensor
+
+    def __init__(self, shape: Sequence[int]):
+        super().__init__()
+        self.shape = tuple(shape)
+        self.register_buffer("mean", torch.zeros(self.shape, dtype=torch.float32, device="cpu"))
+        self.register_buffer("var", torch.ones(self.shape, dtype=torch.float32, device="cpu"))
+        self.register_buffer("count", torch.zeros((), dtype=torch.float32, device="cpu"))
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x.float()
+        scaled = ((x - self.mean) / torch.sqrt(self.var + EPSILON)).clamp(-CLIP, CLIP)
+        return torch.where(self.count > 0, scaled, x)
+
+    def observe(self, x: Any) -> None:
+        """Merge raw observations [N, …] (any leading dimensions, tensor or array) into the statistics, in place."""
+        with torch.no_grad():
+            rows = torch.as_tensor(x, dtype=torch.float64, device=self.mean.device)
+            rows = rows.reshape(rows.shape[: rows.dim() - len(self.shape)].numel(), *self.shape)
+            k = float(len(rows))
+            if k == 0:
+                return
+            v, m = torch.var_mean(rows, dim=0, correction=0)
+            n, mean, var = self.count.double(), self.mean.double(), self.var.double()
+            total, delta = n + k, m - mean
+            self.mean.copy_(mean + delta * (k / total))
+            self.var.copy_((n * var + k * v + delta.square() * (n * k / total)) / total)
+            self.count.copy_(total.clamp(max=MOST))
+
+
+class NormaliseObs(nn.Module):
+    """A normaliser for every float box of an observation; the other leaves pass. Built from the spec without action mask."""
+
+    def __init__(self, obs_spec: Tree):
+        super().__init__()
+        shapes: list[tuple[int, ...]] = []
+
+        def place(leaf: Leaf) -> int | None:
+            if leaf.kind != "box" or leaf.dtype.kind != "f":
+                return None
+            shapes.append(leaf.shape)
+            return len(shapes) - 1
+
+        # leaf → number of its normaliser: names of leaves ("type", "a.b") cannot all be names of modules
+        self.places = tree_map(place, obs_spec)
+        self.parts = nn.ModuleList(Normalise(shape) for shape in shapes)
+
+    def forward(self, obs: Tree) -> Tree:
+        return tree_map(lambda place, x: x if place is None else self.parts[place](x), self.places, obs)
+
+    def observe(self, obs: Tree) -> None:
+        """Merge observations with any common leading dimensions."""
+
+        def show(place: int | None, x: Any) -> None:
+            part = None if place is None else self.parts[place]
+            if isinstance(part, Normalise):
+                part.observe(x)
+
+        tree_map(show, self.places, obs)
+
+
+def normaliser_of(obs_spec: Tree) -> NormaliseObs | None:
+    """For a spec without action mask; None if there is no float box to normalise."""
+    normaliser = NormaliseObs(obs_spec)
+    return normaliser if len(normaliser.parts) else None
+
+
+def observation_of(obs: Tree) -> Tree:
+    """The observation as networks see it: without the action mask; a lone remaining entry is unwrapped."""
+    return without_mask(obs)
+
+
+def observe(module: nn.Module, obs: Tree) -> None:
+    """Show raw observations [N, …], with or without action mask, to every normaliser inside a network."""
+    seen = observation_of(obs)
+    for part in module.modules():
+        if isinstance(part, NormaliseObs):
+            part.observe(seen)

@@ -1,0 +1,69 @@
+"""Policy heads: the parameters of an action distribution, by the kind of action space.
+
+discrete, multi-discrete   logits of every head, side by side
+multi-binary               one logit per coin
+box                        mean, and a log standard deviation that does not depend on the observation
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from rookery.core.spec import Leaf
+from rookery.core.tree import Tree
+from rookery.nets.build import build_encoder
+from rookery.nets.config import ModelConfig
+from rookery.nets.modules import orthogonal_
+
+
+class PolicyHead(nn.Module):
+    """features → {"logits"} or {"mean", "log_std"}."""
+
+    def __init__(self, features: int, action_spec: Leaf, *, log_std: float = 0.0, orthogonal: bool = False):
+        super().__init__()
+        self.kind, self.sizes = action_spec.kind, action_spec.sizes
+        width = {"box": math.prod(action_spec.shape), "multi_binary": math.prod(action_spec.shape)}
+        self.linear = nn.Linear(features, width.get(self.kind, sum(self.sizes)))
+        if orthogonal:
+            orthogonal_(self.linear, gain=0.01)  # a nearly uniform policy at the start
+        if self.kind == "box":
+            self.log_std = nn.Parameter(torch.full((width["box"],), log_std, device="cpu"))
+
+    def forward(self, features: Tensor) -> dict[str, Tensor]:
+        out = self.linear(features)
+        if self.kind == "box":
+            # a sum, not a view: a reader must not see the parameter change under its feet
+            return {"mean": out, "log_std": self.log_std + torch.zeros_like(out)}
+        return {"logits": out}
+
+
+class ActorCritic(nn.Module):
+    """Policy and value of an observation, with separate encoders or a shared one."""
+
+    def __init__(
+        self, obs_spec: Tree, action_spec: Leaf, model: ModelConfig, *, shared: bool = False, log_std: float = 0.0
+    ):
+        super().__init__()
+        orthogonal = model.init == "orthogonal"
+        self.shared = shared
+        self.encoder = build_encoder(obs_spec, model)
+        self.critic = None if shared else build_encoder(obs_spec, model)
+        self.head = PolicyHead(self.encoder.out_features, action_spec, log_std=log_std, orthogonal=orthogonal)
+        self.value_head = nn.Linear((self.critic or self.encoder).out_features, 1)
+        if orthogonal:
+            orthogonal_(self.value_head, gain=1.0)
+
+    def forward(self, obs: Tree) -> tuple[dict[str, Tensor], Tensor]:
+        features = self.encoder(obs)
+        judged = features if self.critic is None else self.critic(obs)
+        return self.head(features), self.value_head(judged).squeeze(-1)
+
+    def policy(self, obs: Tree) -> dict[str, Tensor]:
+        return self.head(self.encoder(obs))
+
+    def value(self, obs: Tree) -> Tensor:
+        encoder = self.encoder if self.critic is None else self.critic
+        return self.value_head(encoder(obs)).squeeze(-1)

@@ -1,0 +1,240 @@
+"""Collector: steps a VectorEnv with its players' actors and fills [T, B] chunks, one per player. The same object in every mode.
+
+Usable without a trainer: `Collector(env, actor, rng).collect(steps=1000)` or `collect(episodes=10)`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from time import perf_counter_ns
+from typing import Any
+
+import numpy as np
+
+from rookery.acting.actor import Actor, Message
+from rookery.acting.players import MAIN, Seating
+from rookery.core.chunk import Chunk, EpisodeEnd
+from rookery.core.errors import UsageError
+from rookery.core.spec import zeros
+from rookery.core.tree import Tree, tree_copy_into, tree_map, tree_take
+from rookery.envs.vector import Step, VectorEnv
+
+
+@dataclass(slots=True)
+class Limits:
+    """What may still be collected in this call, over all columns; None: unlimited."""
+
+    steps: int | None = None
+    episodes: int | None = None
+
+
+class Collector:
+    """One VectorEnv, one seating, one random stream for acting."""
+
+    def __init__(
+        self,
+        env: VectorEnv,
+        players: Actor | dict[str, Actor],
+        rng: np.random.Generator,
+        *,
+        seating: Seating | None = None,
+        greedy: bool = False,
+        index: int = 0,
+    ):
+        self.env, self.rng, self.greedy, self.index = env, rng, greedy, index
+        self.players = {MAIN: players} if isinstance(players, Actor) else dict(players)
+        self.seating = seating or Seating.single(env.num, next(iter(self.players)))
+        self.seating.check(list(self.players))
+        self.columns = self.seating.columns()
+        self.obs: Tree = None  # [B, …], own copy
+        self.first = np.ones(env.num, bool)
+        self.on_step: Callable[[Collector, Step], None] | None = None  # hook of callbacks that want every step
+        self.on_episode: Callable[[EpisodeEnd], None] | None = None
+        self.time_env = self.time_act = 0  # nanoseconds
+        self._rows: dict[str, Tree] | None = None  # preallocated [T, B, …], reused when the chunk's length is the same
+
+    def reset(self) -> None:
+        """Start episode 0 in every env."""
+        self.obs = tree_map(np.copy, self.env.reset())
+        self.first = np.ones(self.env.num, bool)
+
+    def load(self, messages: dict[str, Message]) -> None:
+        for player, message in messages.items():
+            self.players[player].load(message)
+
+    def collect(self, rows: int | None = None, *, steps: int | None = None, episodes: int | None = None) -> dict[str, Chunk]:
+        """One chunk per player: `rows` rows, or until `steps` steps or `episodes` episodes are done, whichever is first.
+
+        The arrays of a chunk are reused by the next call with the same number of rows.
+        """
+        if rows is None and steps is None and episodes is None:
+            raise UsageError("collect() needs rows=, steps= or episodes=")
+        if self.obs is None:
+            self.reset()
+        if rows is None and episodes is None:
+            rows = -(-steps // self.env.num)  # type: ignore[operator]
+        if rows is not None:
+            chunk, _ = self._fill(rows, Limits(steps, episodes))
+            return self._by_player(chunk)
+        return self._by_player(self._until(Limits(steps, episodes)))
+
+    def _until(self, limits: Limits) -> Chunk:
+        parts = []
+        while (limits.episodes is None or limits.episodes > 0) and (limits.steps is None or limits.steps > 0):
+            chunk, limits = self._fill(32, limits)
+            parts.append(_copied(chunk))
+        return _joined(parts)
+
+    def _fill(self, rows: int, limits: Limits) -> tuple[Chunk, Limits]:
+        buffer = self._buffer(rows)
+        final_obs: list[Tree] = []
+        final_at: list[tuple[int, int]] = []
+        ended: list[EpisodeEnd] = []
+        used = 0
+        for t in range(rows):
+            if limits.steps == 0 or limits.episodes == 0:
+                break
+            step = self._row(buffer, t, limits)
+            used += 1
+            if step.final:
+                final_at += [(t, i) for i, _ in step.final]
+                final_obs += [obs for _, obs in step.final]
+            if step.ended:
+                ended += step.ended
+                for end in step.ended:
+                    if self.on_episode is not None:
+                        self.on_episode(end)
+            if limits.steps is not None or limits.episodes is not None:
+                limits = _left(limits, step)
+        filled = buffer if used == rows else tree_map(lambda x: x[:used], buffer)
+        chunk = Chunk(
+            rows=filled,
+            last_obs=self.obs,
+            final_obs=_stacked(final_obs, self.env.obs_spec),
+            final_at=np.array(final_at, np.int64).reshape(-1, 2),
+            version=next(iter(self.players.values())).version,
+            collector=self.index,
+            episodes=ended,
+        )
+        return chunk, limits
+
+    def _row(self, buffer: dict[str, Tree], t: int, limits: Limits) -> Step:
+        started = perf_counter_ns()
+        out, env_action = self._act()
+        acted = perf_counter_ns()
+        limit = None if limits.steps is None or limits.steps >= self.env.num else limits.steps
+        step = self.env.step(env_action, steps=limit, episodes=limits.episodes)
+        self.time_act += acted - started
+        self.time_env += perf_counter_ns() - acted
+        tree_copy_into(buffer["obs"], t, self.obs)
+        for key, value in out.items():
+            buffer[key][t] = value
+        buffer["reward"][t] = step.reward
+        buffer["terminated"][t] = step.terminated
+        buffer["truncated"][t] = step.truncated
+        buffer["first"][t] = self.first
+        buffer["valid"][t] = step.valid
+        tree_copy_into(self.obs, ..., step.obs)
+        np.logical_and(self.first, ~step.valid, out=self.first)  # a hole does not use up the start of an episode
+        self.first |= step.terminated
+        self.first |= step.truncated
+        if step.cut:  # a dropped episode: its last hole carries the cut, so that nothing is summed across it
+            buffer["truncated"][t, step.cut] = True
+            self.first[step.cut] = True
+        if self.on_step is not None:
+            self.on_step(self, step)
+        return step
+
+    def _act(self) -> tuple[dict[str, np.ndarray], np.ndarray]:
+        if len(self.columns) == 1:
+            (actor,) = (self.players[player] for player in self.columns)
+            out = actor.act(self.obs, self.rng, self.first, greedy=self.greedy)
+            return out, actor.rule.to_env(out["action"])
+        merged: dict[str, np.ndarray] = {}
+        env_action: np.ndarray | None = None
+        for player, columns in self.columns.items():
+            actor = self.players[player]
+            out = actor.act(tree_take(self.obs, columns), self.rng, self.first[columns], greedy=self.greedy)
+            given = actor.rule.to_env(out["action"])
+            if env_action is None:
+                env_action = np.zeros((self.env.num, *given.shape[1:]), given.dtype)
+            env_action[columns] = given
+            for key, value in out.items():
+                merged.setdefault(key, np.zeros((self.env.num, *value.shape[1:]), value.dtype))[columns] = value
+        assert env_action is not None
+        return merged, env_action
+
+    def _buffer(self, rows: int) -> dict[str, Tree]:
+        if self._rows is None or len(self._rows["reward"]) != rows:
+            num = self.env.num
+            sample = self._shapes()
+            flags = {key: np.zeros((rows, num), bool) for key in ("terminated", "truncated", "first", "valid")}
+            self._rows = {"obs": zeros(self.env.obs_spec, rows, num), **sample(rows), **flags}
+            self._rows["reward"] = np.zeros((rows, num), np.float32)
+        return self._rows
+
+    def _shapes(self) -> Callable[[int], dict[str, np.ndarray]]:
+        """Arrays for what the rules return, without disturbing their random streams."""
+        probe = np.random.Generator(np.random.PCG64(0))
+        real, self.rng = self.rng, probe
+        try:
+            out, _ = self._act()
+        finally:
+            self.rng = real
+        return lambda rows: {key: np.zeros((rows, *x.shape), x.dtype) for key, x in out.items()}
+
+    def _by_player(self, chunk: Chunk) -> dict[str, Chunk]:
+        if len(self.columns) == 1:
+            return {next(iter(self.columns)): chunk}
+        return {player: _of_columns(chunk, columns, self.players[player].version) for player, columns in self.columns.items()}
+
+    def state(self) -> dict[str, Any]:
+        if self.obs is None:
+            self.reset()
+        return {"env": self.env.state(), "obs": tree_map(np.copy, self.obs), "first": self.first.copy()}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        self.env.restore(state["env"])
+        self.obs = tree_map(np.array, state["obs"])
+        self.first = np.array(state["first"], bool)
+
+    def close(self) -> None:
+        self.env.close()
+
+
+def _left(limits: Limits, step: Step) -> Limits:
+    steps = None if limits.steps is None else limits.steps - int(np.count_nonzero(step.valid))
+    episodes = None if limits.episodes is None else limits.episodes - len(step.ended)
+    return Limits(steps, episodes)
+
+
+def _stacked(rows: list[Tree], spec: Tree) -> Tree:
+    if not rows:
+        return zeros(spec, 0)
+    return tree_map(lambda *xs: np.stack(xs), *rows)
+
+
+def _copied(chunk: Chunk) -> Chunk:
+    rows, last = (tree_map(np.copy, tree) for tree in (chunk.rows, chunk.last_obs))
+    return Chunk(rows, last, chunk.final_obs, chunk.final_at, chunk.version, chunk.collector, chunk.episodes)
+
+
+def _joined(parts: list[Chunk]) -> Chunk:
+    offsets = np.cumsum([0, *(len(part.rows["reward"]) for part in parts)])
+    at = [part.final_at + np.array([offset, 0]) for part, offset in zip(parts, offsets)]
+    rows = tree_map(lambda *xs: np.concatenate(xs), *(part.rows for part in parts))
+    final = tree_map(lambda *xs: np.concatenate(xs), *(part.final_obs for part in parts))
+    ended = [end for part in parts for end in part.episodes]
+    last = parts[-1]
+    return Chunk(rows, last.last_obs, final, np.concatenate(at), last.version, last.collector, ended)
+
+
+def _of_columns(chunk: Chunk, columns: np.ndarray, version: int) -> Chunk:
+    place = {int(column): i for i, column in enumerate(columns)}
+    keep = [k for k, (_, b) in enumerate(chunk.final_at) if int(b) in place]
+    at = np.array([(t, place[int(b)]) for t, b in chunk.final_at[keep]], np.int64).reshape(-1, 2)
+    rows = tree_map(lambda x: x[:, columns], chunk.rows)
+    episodes = [end for end in chunk.episodes if end.env in place]
+    last, final = tree_take(chunk.last_obs, columns), tree_take(chunk.final_obs, keep)
+    return Chunk(rows, last, final, at, version, chunk.collector, episodes)

@@ -1,0 +1,133 @@
+"""Files that survive a crash, and files that are not trusted: write durably, hash while writing, read within bounds."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import stat
+from pathlib import Path
+from typing import Any, NamedTuple, NoReturn
+
+from rookery.core.errors import CheckpointError
+
+BLOCK = 1 << 20  # bytes hashed and written at a time: still in the cache when they are written
+
+_PLAIN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,127}")
+
+
+class FileInfo(NamedTuple):
+    """What the manifest keeps about one file."""
+
+    sha256: str
+    bytes: int
+
+
+class HashedFile:
+    """A new file that is hashed while it is written; `close` makes it durable."""
+
+    def __init__(self, path: Path):
+        self._file = open(path, "xb", buffering=BLOCK)  # noqa: SIM115 - closed by close() or abandon()
+        self._sha = hashlib.sha256()
+        self.bytes = 0
+
+    def write(self, data: bytes | memoryview) -> None:
+        view = memoryview(data)
+        for start in range(0, len(view), BLOCK):
+            block = view[start : start + BLOCK]
+            self._sha.update(block)
+            self._file.write(block)
+        self.bytes += len(view)
+
+    def __enter__(self) -> HashedFile:
+        return self
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        try:
+            if kind is None:
+                self._file.flush()
+                os.fsync(self._file.fileno())
+        finally:
+            self._file.close()
+
+    @property
+    def info(self) -> FileInfo:
+        return FileInfo(self._sha.hexdigest(), self.bytes)
+
+
+def write_file(path: Path, data: bytes) -> FileInfo:
+    """A new, durable file with this content."""
+    with HashedFile(path) as file:
+        file.write(data)
+    return file.info
+
+
+def fsync_folder(folder: Path) -> None:
+    """Make the names in this folder durable."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def check_name(name: str) -> None:
+    """Refuse what is not the plain name of a file in this very folder."""
+    if not _PLAIN_NAME.fullmatch(name):
+        raise CheckpointError(f"{name!r} is not a plain file name; this checkpoint was not written by Rookery.")
+
+
+def open_plain(path: Path) -> int:
+    """Descriptor of a regular file; a link, pipe or folder in its place is refused."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except FileNotFoundError as error:
+        raise CheckpointError(f"{path} is missing.") from error
+    except OSError as error:
+        raise CheckpointError(f"{path} cannot be read as a regular file: {error.strerror}.") from error
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise CheckpointError(f"{path} is not a regular file.")
+    return descriptor
+
+
+def read_file(path: Path, limit: int) -> bytes:
+    """The content of a regular file of at most `limit` bytes."""
+    try:
+        with os.fdopen(open_plain(path), "rb") as file:
+            data = file.read(limit + 1)
+    except OSError as error:
+        raise CheckpointError(f"{path} cannot be read: {error.strerror}.") from error
+    if len(data) > limit:
+        raise CheckpointError(f"{path} is larger than {limit} bytes; this checkpoint was not written by Rookery.")
+    return data
+
+
+def hash_file(path: Path, expected_bytes: int) -> FileInfo:
+    """SHA-256 of a regular file; one of another size is not read at all."""
+    try:
+        with os.fdopen(open_plain(path), "rb", buffering=0) as file:
+            size = os.fstat(file.fileno()).st_size
+            if size != expected_bytes:
+                return FileInfo("", size)
+            return FileInfo(hashlib.file_digest(file, "sha256").hexdigest(), size)
+    except OSError as error:
+        raise CheckpointError(f"{path} cannot be read: {error.strerror}.") from error
+
+
+def parse_json(data: bytes, path: Path) -> Any:
+    """Strict JSON: no NaN words, no key twice."""
+
+    def refuse(word: str) -> NoReturn:
+        raise ValueError(f"{word} is not JSON")
+
+    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        if len(items := dict(pairs)) != len(pairs):
+            raise ValueError("a key occurs twice")
+        return items
+
+    try:
+        return json.loads(data, parse_constant=refuse, object_pairs_hook=once)
+    except (ValueError, RecursionError) as error:
+        raise CheckpointError(f"{path} is not valid JSON: {error}.") from error

@@ -1,0 +1,54 @@
+"""Evaluation: greedy episodes, the same number in every env, in envs of their own with their own wrappers and seeds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rookery.acting.actor import Actor
+from rookery.core.errors import EnvError
+from rookery.envs.vector import VectorEnv
+from rookery.run.progress import Evaluation
+
+LONGEST = 10_000_000  # rows after which an evaluation that does not end is given up
+
+
+def evaluate(env: VectorEnv, actor: Actor, episodes: int, *, steps: int = 0) -> Evaluation:
+    """`episodes` / env.num greedy episodes per env, from the env's first episode on: the same every time."""
+    quota = -(-episodes // env.num)
+    done: list[list[tuple[float, int]]] = [[] for _ in range(env.num)]
+    obs = env.reset()
+    for _ in range(LONGEST):
+        out = actor.act(obs, None, greedy=True)
+        step = env.step(actor.rule.to_env(out["action"]))
+        obs = step.obs
+        for end in step.ended:
+            if len(done[end.env]) < quota:
+                done[end.env].append((end.total, end.length))
+        if step.ended and min(map(len, done)) >= quota:
+            break
+    else:
+        raise EnvError(f"an evaluation episode has not ended after {LONGEST} steps: give the env a limit (env.max_episode_steps)")
+    pairs = [done[i][e] for e in range(quota) for i in range(env.num)][:episodes]
+    returns = np.array([total for total, _ in pairs])
+    return Evaluation(steps, returns.tolist(), [n for _, n in pairs], float(returns.mean()), float(returns.std()))
+
+
+def evaluate_run(
+    folder: Path | str, episodes: int | None = None, checkpoint: str | int = "last", seed: int | None = None
+) -> dict[str, Any]:
+    """Evaluate a finished or running run; `seed` None repeats the run's own evaluation seeds."""
+    from rookery.run.load import load_run
+
+    with load_run(folder, checkpoint) as loaded:
+        config = loaded.config
+        count = episodes or config.eval.episodes
+        num = next(n for n in range(min(config.eval.num, count), 0, -1) if count % n == 0)
+        env = loaded.make_env(num, seed)
+        try:
+            result = evaluate(env, loaded.actor, count, steps=loaded.steps)
+        finally:
+            env.close()
+    return result.summary() | {"checkpoint": loaded.checkpoint, "episodes": count, "lengths": result.lengths}

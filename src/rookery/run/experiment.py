@@ -1,0 +1,305 @@
+"""Experiment: a run from start to end — folder, lock, signals, sinks, checkpoints, resume, summary.
+
+    Experiment("cartpole-ppo", overrides=["train.max_steps=50000"]).train()
+    Experiment(algo="dqn", env=lambda: MyEnv()).train()
+
+Killed anywhere and resumed, the result is bit for bit that of the uninterrupted run.
+"""
+
+from __future__ import annotations
+
+import logging
+import signal
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rookery.core import registry
+from rookery.core.errors import CheckpointError, ConfigError, Diverged, RookeryError, UsageError
+from rookery.run.callbacks import Callback
+from rookery.run.checkpoint import Checkpoints
+from rookery.run.clock import CHECKPOINT
+from rookery.run.folder import RunFolder
+from rookery.run.logs import TextLog
+from rookery.run.machine import settings, threads_for
+from rookery.run.parts import EnvFactory, build_parts
+from rookery.run.progress import Evaluation, Progress
+from rookery.run.resolve import Config, diff, load_config
+from rookery.run.signals import Preemption
+from rookery.run.sinks import Sink, Sinks
+from rookery.run.summary import summary_of, write_config
+from rookery.run.trainer import Trainer
+
+log = logging.getLogger("rookery.run")
+CHANGEABLE = ("train.", "eval.", "log.", "checkpoint.", "sentinel.", "run.name", "run.out", "run.on_exists", "learning.cache")
+
+
+@dataclass(slots=True)
+class Result:
+    """How a run ended."""
+
+    status: str  # finished | stopped | preempted | failed
+    reason: str
+    folder: Path
+    summary: dict[str, Any]
+    exit_code: int = 0
+    evaluation: Evaluation | None = None
+    metrics: dict[str, Any] = field(default_factory=dict)  # of the last report
+
+
+class Experiment:
+    """One run in one folder."""
+
+    def __init__(
+        self,
+        config: Config | str | Mapping[str, Any] | None = None,
+        *,
+        algo: str | type | None = None,
+        env: str | EnvFactory | None = None,
+        overrides: Sequence[str] = (),
+        callbacks: Sequence[Callback] = (),
+        sinks: Sequence[Sink] | None = None,
+        out: Path | str | None = None,
+        resume: Path | str | None = None,
+        on_exists: str | None = None,
+        init_from: str | None = None,
+    ):
+        self.env_factory = env if callable(env) else None
+        self.config = resolve_config(config, algo, env if isinstance(env, str) else None, overrides, resume)
+        self.callbacks, self.own_sinks = list(callbacks), sinks
+        self.out, self.resume = (None if p is None else Path(p) for p in (out, resume))
+        self.on_exists, self.init_from = on_exists or self.config.run.on_exists, init_from
+        if resume is not None and init_from is not None:
+            raise UsageError("--init-from starts a new run from another's weights, --resume goes on with a run: give one of them")
+        self.resumed_from: list[int] = []
+        self.inexact: str | None = None
+        self._rollbacks = 0
+
+    def train(self) -> Result:
+        """Train to the end (or to a signal); the summary is written whatever happens."""
+        with Preemption() as preemption, self._folder() as folder, TextLog(folder.log, self.config.log.level):
+            threads = threads_for(self.config)
+            with settings(threads):
+                return self._train(folder, preemption)
+
+    def _folder(self) -> RunFolder:
+        if self.resume is not None:
+            return RunFolder.resume(self.resume)
+        name = self.config.run.name or f"{self.config.algo.name}-{_short(self.config.env.id)}-s{self.config.run.seed}"
+        return RunFolder.create(Path(self.config.run.out), name, self.on_exists, self.out)  # type: ignore[arg-type]
+
+    def _train(self, folder: RunFolder, preemption: Preemption) -> Result:
+        self.folder = folder
+        self.checkpoints = Checkpoints(folder.checkpoints, self.config.checkpoint.keep)
+        saved = self._previous(folder)
+        mode = saved["run"]["mode"] if saved else None
+        self.trainer = Trainer(
+            self.config, callbacks=[*self.callbacks, _Best(self)], parts=build_parts(self.config, env=self.env_factory, mode=mode)
+        )
+        try:
+            return self._run(preemption, saved)
+        except BaseException as error:
+            self._failed(error)
+            raise
+        finally:
+            self.sinks.close()
+            self.trainer.shut()
+
+    sinks: Sinks = Sinks([])
+
+    def _run(self, preemption: Preemption, saved: dict[str, Any] | None) -> Result:
+        trainer, folder = self.trainer, self.folder
+        trainer.sentinel.folder = folder.offending
+        trainer.interrupted = lambda: f"signal {preemption.requested}" if preemption.requested else None
+        trainer.after_round = self._after_round  # type: ignore[method-assign]
+        if not folder.resuming or saved is None:
+            write_config(folder.config, self.config)
+        log.info("learning mode: %s (%s)", trainer.learner.mode, trainer.parts.mode_reason)
+        if self.init_from is not None and saved is None:
+            start_from(trainer, self.init_from)
+        if saved is not None:
+            self._restore(saved)
+        self.sinks = Sinks(self._sinks())
+        self.sinks.open(folder.path, resume_step=trainer.steps if saved is not None else None)
+        if saved is not None:
+            self.sinks.restore(saved["experiment"]["sinks"])
+        last = self._loop()
+        return self._finish(preemption, last)
+
+    def _loop(self) -> Progress | None:
+        """Train; on divergence go back to the last checkpoint, if the config says so."""
+        last: Progress | None = None
+        while True:
+            try:
+                for progress in self.trainer.run():
+                    last = progress
+                    self.sinks.report(progress.metrics)
+                return last
+            except Diverged as error:
+                self._roll_back(error)
+
+    def _finish(self, preemption: Preemption, last: Progress | None) -> Result:
+        trainer = self.trainer
+        if preemption.requested and trainer.reason is None:
+            name = signal.Signals(preemption.requested).name
+            status, reason, code = "preempted", f"{name} received; saved", 128 + preemption.requested
+        else:
+            goal = trainer.reason is not None and not trainer.reason.startswith("train.max_")
+            status, reason, code = "stopped" if goal else "finished", trainer.reason or "", 0
+        trainer.callbacks.call("run_end", trainer.progress(finished=reason))
+        if status == "preempted" or self.config.checkpoint.at_end:
+            self._save(final=True)
+        summary = self._summary(status, reason)
+        self.folder.write_summary(summary)
+        metrics = {} if last is None else last.metrics
+        return Result(status, reason, self.folder.path, summary, code, trainer.evaluation, metrics)
+
+    def _failed(self, error: BaseException) -> None:
+        reason = str(error) if isinstance(error, RookeryError) else f"{type(error).__name__}: {error}"
+        try:
+            self.folder.write_summary(self._summary("failed", reason))
+        except OSError as problem:
+            log.warning("summary.json could not be written: %s", problem)
+
+    def _summary(self, status: str, reason: str) -> dict[str, Any]:
+        return summary_of(self.trainer, status, reason, exact=self._exact(), resumed_from=self.resumed_from)
+
+    def _exact(self) -> bool | str:
+        return self.inexact or self.trainer.exact()
+
+    # --- checkpoints ---
+
+    def _previous(self, folder: RunFolder) -> dict[str, Any] | None:
+        """The state to go on from, if the folder holds a run with a checkpoint."""
+        if not folder.resuming:
+            return None
+        self.checkpoints.clean_orphans()
+        if folder.config.exists():
+            check_same(load_config(file=folder.config), self.config)
+        checkpoint = self.checkpoints.latest()
+        if checkpoint is None:
+            log.warning("%s holds no checkpoint: the run starts again from its beginning", folder.path)
+            return None
+        return checkpoint.load()
+
+    def _restore(self, saved: dict[str, Any]) -> None:
+        self.trainer.restore(saved)
+        experiment = saved["experiment"]
+        self.inexact, self._rollbacks = experiment["inexact"], int(experiment["rollbacks"])
+        self.resumed_from = [*experiment["resumed_from"], self.trainer.steps]
+        log.info("resumed from step %d", self.trainer.steps)
+
+    def _after_round(self, before: int) -> None:
+        if self.trainer._due(self.config.checkpoint.every_steps, before):
+            self._save()
+
+    def _save(self, final: bool = False) -> None:
+        trainer = self.trainer
+        with trainer.meters.phases.phase(CHECKPOINT):
+            trainer.learner.check(deep=True)
+            state = trainer.state()
+            state["experiment"] = {
+                "sinks": self.sinks.state(),
+                "inexact": self.inexact,
+                "rollbacks": self._rollbacks,
+                "resumed_from": list(self.resumed_from),
+            }
+            try:
+                path = self.checkpoints.save(trainer.steps, state, self._meta())
+            except CheckpointError as error:
+                if final:
+                    raise
+                log.warning("%s Training goes on; the checkpoint before it is untouched.", error)
+                return
+        trainer.callbacks.call("checkpoint", path)
+
+    def save_best(self, evaluation: Evaluation) -> None:
+        state = {"learner": self.trainer.learner.weights(), "run": {"steps": self.trainer.steps, "return_mean": evaluation.mean}}
+        try:
+            self.checkpoints.save_best(self.trainer.steps, state, self._meta())
+        except CheckpointError as error:
+            log.warning("the best policy could not be saved: %s", error)
+
+    def _meta(self) -> dict[str, Any]:
+        return {"exact": self._exact(), "config_sha256": self.config.sha256()}
+
+    def _roll_back(self, error: Diverged) -> None:
+        """Return to the last good checkpoint and skip ahead in the samplers' streams, so that it does not repeat bit for bit."""
+        checkpoint = self.checkpoints.latest() if self.config.sentinel.on_nan == "rollback" else None
+        self._rollbacks += 1
+        if checkpoint is None or self._rollbacks > self.config.sentinel.rollbacks:
+            raise error
+        times = self._rollbacks
+        log.warning("%s Going back to step %d (%d of %d).", error, checkpoint.manifest.step, times, self.config.sentinel.rollbacks)
+        saved = checkpoint.load()
+        self.trainer.restore(saved)
+        self.sinks.restore(saved["experiment"]["sinks"])
+        for name in ("store", "learn"):
+            self.trainer.parts.streams.numpy(name).random(1000 * times)
+        self.inexact = f"went back to an earlier checkpoint after a divergence, {times} time(s)"
+
+    def _sinks(self) -> list[Any]:
+        if self.own_sinks is not None:
+            return list(self.own_sinks)
+        return [_make_sink(name, self.config) for name in self.config.log.sinks]
+
+
+class _Best(Callback):
+    """Keeps the best policy, by evaluation."""
+
+    priority = 90
+
+    def __init__(self, experiment: Experiment):
+        self.experiment = experiment
+
+    def evaluation(self, evaluation: Evaluation) -> None:
+        if evaluation.best:
+            self.experiment.save_best(evaluation)
+
+
+def _make_sink(name: str, config: Config) -> Any:
+    make: Callable[..., Any] = registry.lookup("sink", name)
+    return make(config) if getattr(make, "takes_config", False) else make()
+
+
+def _short(env_id: str | None) -> str:
+    text = (env_id or "env").rpartition(":")[2].rpartition("/")[2]
+    return "".join(c if c.isalnum() or c in "-_." else "-" for c in text)
+
+
+def resolve_config(
+    config: Config | str | Mapping[str, Any] | None,
+    algo: str | type | None,
+    env: str | None,
+    overrides: Sequence[str],
+    resume: Path | str | None,
+) -> Config:
+    """A config from what the caller gave: a Config, a preset's name, a tree, an algorithm and an env, or a run to resume."""
+    if isinstance(config, Config):
+        if algo or env or overrides:
+            raise UsageError("give a resolved Config, or a preset with algo, env and overrides, not both")
+        return config
+    if config is None and resume is not None:
+        return load_config(file=RunFolder.read(Path(resume)).config, algo=algo, env=env, overrides=overrides)
+    if isinstance(config, str):
+        return load_config(preset=config, algo=algo, env=env, overrides=overrides)
+    return load_config(algo=algo, env=env, overrides=overrides, tree=config)
+
+
+def check_same(saved: Config, given: Config) -> None:
+    """A resumed run may be longer or report elsewhere, but must be the same run."""
+    changed = {key: pair for key, pair in diff(saved, given).items() if not key.startswith(CHANGEABLE)}
+    if changed:
+        lines = "\n".join(f"  {key}: {a!r} in the run, {b!r} now" for key, (a, b) in changed.items())
+        raise ConfigError(
+            f"the run being resumed had other values:\n{lines}\nA resumed run goes on exactly as it began; start a new one with --out, "
+            "or take over its weights with --init-from."
+        )
+
+
+def start_from(trainer: Trainer, source: str) -> None:
+    """Weights and normaliser statistics of another run; everything else starts anew."""
+    path, _, which = source.partition("@")
+    state, _ = Checkpoints(RunFolder.read(Path(path)).checkpoints).load(which or "last")
+    trainer.learner.set_weights(state["learner"])

@@ -1,0 +1,68 @@
+"""Loading a trained policy: `load_policy(run)` for a user's own loop, `load_run` for evaluation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from rookery.acting.actor import Actor
+from rookery.acting.policy import Policy
+from rookery.algos.base import Algorithm
+from rookery.core.errors import UsageError
+from rookery.core.rng import Streams
+from rookery.envs.vector import VectorEnv
+from rookery.learning.learner import Learner
+from rookery.run.checkpoint import Checkpoints
+from rookery.run.folder import RunFolder
+from rookery.run.machine import settings, threads_for
+from rookery.run.parts import EnvFactory, make_env
+from rookery.run.resolve import Config, load_config
+
+
+@dataclass(slots=True)
+class Loaded:
+    """A policy with all that is needed to evaluate it."""
+
+    config: Config
+    algo: Algorithm
+    actor: Actor
+    steps: int
+    checkpoint: str
+    env_factory: EnvFactory | None
+
+    def make_env(self, num: int, seed: int | None = None) -> VectorEnv:
+        """Evaluation envs; seed None: the seeds of the run's own evaluations."""
+        streams = Streams(self.config.run.seed if seed is None else seed)
+        offset = self.config.eval.seed_offset
+        purpose = "eval" if offset == 0 else f"eval+{offset}"
+        if seed is not None:
+            purpose = "test"  # seeds that no training run has ever used for selection
+        return make_env(self.config, streams, num, "eval", factory=self.env_factory, seeds=purpose)
+
+
+@contextmanager
+def load_run(folder: Path | str, checkpoint: str | int = "last", env: EnvFactory | None = None) -> Iterator[Loaded]:
+    """The policy of a run at a checkpoint: "best", "last" or a step."""
+    run = RunFolder.read(Path(folder))
+    if not run.config.exists():
+        raise UsageError(f"{run.path} holds no config.yaml, so its networks cannot be built again")
+    config = load_config(file=run.config)
+    state, manifest = Checkpoints(run.checkpoints).load(checkpoint)
+    with settings(threads_for(config)):
+        streams = Streams(config.run.seed)
+        probe = make_env(config, streams, 1, "eval", factory=env)
+        obs_spec, action_spec = probe.obs_spec, probe.action_spec
+        probe.close()
+        algo = config.algorithm(config.algo, obs_spec, action_spec, config.model)
+        learner = Learner(algo, streams)
+        learner.set_weights(state["learner"])
+        yield Loaded(config, algo, Actor(algo.outputs, algo.rule(), learner.eager), manifest.step, str(checkpoint), env)
+
+
+def load_policy(folder: Path | str, checkpoint: str | int = "best", *, env: EnvFactory | None = None) -> Policy:
+    """`load_policy(run)(Batch(obs=[obs])).action[0]`."""
+    with load_run(folder, checkpoint, env) as loaded:
+        seed = Streams(loaded.config.run.seed).seed_of("policy")
+        return Policy(loaded.actor, loaded.algo.obs_spec, loaded.algo.action_spec, seed)

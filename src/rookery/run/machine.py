@@ -1,0 +1,45 @@
+"""The machine while a run uses it: threads and floating-point mode, put back afterwards."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import torch
+
+from rookery.run.resolve import Config
+
+
+def cpu_quota() -> int:
+    """CPUs this process may really use: affinity and the container's quota."""
+    count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1)
+    quota = Path("/sys/fs/cgroup/cpu.max")
+    if quota.exists():
+        limit, _, period = quota.read_text().partition(" ")
+        if limit.strip().isdigit() and period.strip().isdigit():
+            count = min(count, max(1, math.ceil(int(limit) / int(period))))
+    return max(1, count)
+
+
+def threads_for(config: Config) -> int:
+    """`auto`: one for small networks, where more only get in each other's way; the quota for large ones."""
+    if config.run.threads != "auto":
+        return int(config.run.threads)
+    widest = max((*config.model.hidden, 1))
+    return cpu_quota() if widest >= 256 else 1
+
+
+@contextmanager
+def settings(threads: int) -> Iterator[None]:
+    """`threads` for torch, and denormal numbers flushed to zero: moments of dead units would slow small updates by half."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    torch.set_flush_denormal(True)
+    try:
+        yield
+    finally:
+        torch.set_flush_denormal(False)
+        torch.set_num_threads(before)

@@ -1,0 +1,215 @@
+"""Meters: numbers with an explicit window, turned into the metrics of a report.
+
+    episode/…   mean, min, max, std over the last k finished episodes
+    (updates)   mean over the updates since the last report in which the metric occurred
+    (custom)    mean, min, max over what was recorded since the last report
+    time/…      clocks; kept apart in the state too, under `time`, because no run repeats them
+
+A metric without a value in its window is absent from the report; there is no NaN that means "nothing yet".
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from typing import Any
+
+import numpy as np
+
+from rookery.core.chunk import EpisodeEnd
+from rookery.run.clock import PhaseClock, Rates
+
+
+class Window:
+    """The last `size` numbers."""
+
+    __slots__ = ("_values",)
+
+    def __init__(self, size: int):
+        self._values: deque[float] = deque(maxlen=size)
+
+    def add(self, value: float) -> None:
+        self._values.append(float(value))
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    @property
+    def mean(self) -> float:
+        """NaN if empty."""
+        return math.fsum(self._values) / len(self._values) if self._values else math.nan
+
+    def summary(self, name: str) -> dict[str, float]:
+        """`name_mean`, `_min`, `_max`, `_std` (of the population); nothing if empty."""
+        if not self._values:
+            return {}
+        mean = self.mean
+        variance = math.fsum((value - mean) ** 2 for value in self._values) / len(self._values)
+        low, high = min(self._values), max(self._values)
+        return {f"{name}_mean": mean, f"{name}_min": low, f"{name}_max": high, f"{name}_std": math.sqrt(variance)}
+
+    def state(self) -> dict[str, Any]:
+        return {"values": np.array(self._values, dtype=np.float64)}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        self._values.clear()
+        self._values.extend(np.asarray(state["values"], dtype=np.float64).tolist())
+
+
+class EpisodeMeter:
+    """Return and length over the last `window` episodes; numbers attached to episodes go to `custom`."""
+
+    def __init__(self, window: int, custom: CustomMeter | None = None):
+        self.returns, self.lengths = Window(window), Window(window)
+        self.custom = custom if custom is not None else CustomMeter()
+        self.count = 0  # episodes since the run began
+
+    def add(self, episode: EpisodeEnd) -> None:
+        self.count += 1
+        self.returns.add(episode.total)
+        self.lengths.add(episode.length)
+        for name, value in episode.metrics.items():
+            self.custom.record(name, value)
+
+    def report(self) -> dict[str, float]:
+        return self.returns.summary("episode/return") | self.lengths.summary("episode/length")
+
+    def state(self) -> dict[str, Any]:
+        return {"returns": self.returns.state(), "lengths": self.lengths.state(), "count": self.count}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        self.returns.restore(state["returns"])
+        self.lengths.restore(state["lengths"])
+        self.count = int(state["count"])
+
+
+class UpdateMeter:
+    """Means over the updates since the last report, summed in float64.
+
+    Called after every update. Updates of one kind hand in the same tuple object every time, so the common case is one
+    comparison and one addition; a metric that occurs only in some updates is averaged over those.
+    """
+
+    __slots__ = ("_count", "_counts", "_names", "_sum", "_sums")
+
+    def __init__(self) -> None:
+        self._sums: dict[tuple[str, ...], np.ndarray] = {}
+        self._counts: dict[tuple[str, ...], int] = {}  # without those of the present tuple since it became present
+        self._names: tuple[str, ...] | None = None
+        self._sum = np.zeros(0)
+        self._count = 0
+
+    def add(self, names: tuple[str, ...], numbers: np.ndarray) -> None:
+        """numbers: float32 or float64 [len(names)]; may be reused by the caller."""
+        if names is not self._names:
+            self._change(names)
+        self._sum += numbers
+        self._count += 1
+
+    def _change(self, names: tuple[str, ...]) -> None:
+        self._settle()
+        self._names = names
+        self._sum = self._sums.setdefault(names, np.zeros(len(names)))
+        self._counts.setdefault(names, 0)
+
+    def _settle(self) -> None:
+        if self._names is not None:
+            self._counts[self._names] += self._count
+        self._count = 0
+
+    def report(self) -> dict[str, float]:
+        """Mean of every metric that occurred; starts the next window."""
+        self._settle()
+        total: dict[str, float] = {}
+        count: dict[str, int] = {}
+        for names, n in self._counts.items():
+            if n:
+                for name, value in zip(names, self._sums[names].tolist()):
+                    total[name] = total.get(name, 0.0) + value
+                    count[name] = count.get(name, 0) + n
+                self._sums[names][:] = 0.0
+                self._counts[names] = 0
+        return {name: total[name] / count[name] for name in total}
+
+    def state(self) -> dict[str, Any]:
+        """In order of appearance, which is the order of summation."""
+        running = {self._names: self._count}
+        kinds = [
+            {"names": list(names), "sum": self._sums[names].copy(), "count": n + running.get(names, 0)}
+            for names, n in self._counts.items()
+        ]
+        return {"kinds": kinds}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        self.__init__()  # type: ignore[misc]  # everything is replaced
+        for kind in state["kinds"]:
+            names = tuple(kind["names"])
+            self._sums[names] = np.array(kind["sum"], dtype=np.float64)
+            self._counts[names] = int(kind["count"])
+
+
+class CustomMeter:
+    """Numbers that users record under a name: mean, min and max since the last report."""
+
+    def __init__(self) -> None:
+        self._seen: dict[str, list[float]] = {}  # count, sum, min, max
+
+    def record(self, name: str, value: float) -> None:
+        value = float(value)
+        seen = self._seen.get(name)
+        if seen is None:
+            self._seen[name] = [1, value, value, value]
+            return
+        seen[0] += 1
+        seen[1] += value
+        seen[2] = min(seen[2], value)
+        seen[3] = max(seen[3], value)
+
+    def report(self) -> dict[str, float]:
+        metrics: dict[str, float] = {}
+        for name, (count, total, low, high) in self._seen.items():
+            metrics |= {f"{name}_mean": total / count, f"{name}_min": low, f"{name}_max": high}
+        self._seen.clear()
+        return metrics
+
+    def state(self) -> dict[str, Any]:
+        return {"seen": {name: list(seen) for name, seen in self._seen.items()}}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        self._seen = {name: list(seen) for name, seen in state["seen"].items()}
+
+
+class Meters:
+    """All meters of a run. `report` closes the windows and gives one flat dict."""
+
+    def __init__(self, episode_window: int = 100):
+        self.custom = CustomMeter()
+        self.episodes = EpisodeMeter(episode_window, self.custom)
+        self.updates = UpdateMeter()
+        self.phases = PhaseClock()
+        self.rates = Rates()
+
+    def record(self, name: str, value: float) -> None:
+        """A number of the user's own."""
+        self.custom.record(name, value)
+
+    def report(self, steps: int, updates: int) -> dict[str, float]:
+        metrics = self.episodes.report() | self.updates.report() | self.custom.report()
+        return metrics | self.rates.report(steps=steps, updates=updates) | self.phases.report()
+
+    def state(self) -> dict[str, Any]:
+        clocks = {"phases": self.phases.state(), "rates": self.rates.state()}
+        return {
+            "episodes": self.episodes.state(),
+            "updates": self.updates.state(),
+            "custom": self.custom.state(),
+            "time": clocks,
+        }
+
+    def restore(self, state: dict[str, Any]) -> None:
+        self.episodes.restore(state["episodes"])
+        self.updates.restore(state["updates"])
+        self.custom.restore(state["custom"])
+        if clocks := state.get("time"):
+            self.phases.restore(clocks["phases"])
+            self.rates.restore(clocks["rates"])

@@ -1,0 +1,161 @@
+"""Parts: from a config to the objects of a run — algorithm, learner, store, collectors, pool."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from rookery import envs
+from rookery.acting.actor import Actor
+from rookery.algos.base import Algorithm
+from rookery.core.errors import ConfigError
+from rookery.core.rng import Streams
+from rookery.core.schedule import Schedule
+from rookery.data.replay import ReplayStore
+from rookery.data.rollout import RolloutStore
+from rookery.data.store import Store
+from rookery.envs.vector import VectorEnv
+from rookery.learning.learner import Learner, Mode
+from rookery.run.collector import Collector
+from rookery.run.pool import LocalPool
+from rookery.run.resolve import Config
+
+EnvFactory = Callable[..., Any]
+
+
+@dataclass(slots=True)
+class Parts:
+    """The objects of one run."""
+
+    config: Config
+    streams: Streams
+    algo: Algorithm
+    learner: Learner
+    store: Store
+    pool: LocalPool
+    knobs: dict[str, Schedule]
+    mode_reason: str
+    env_factory: EnvFactory | None = None
+
+    def actor(self) -> Actor:
+        """An actor of its own on the learner's live weights."""
+        return Actor(self.algo.outputs, self.algo.rule(), self.learner.eager, self.learner.device)
+
+    def eval_env(self, num: int, purpose: str = "eval") -> VectorEnv:
+        """Envs with the evaluation wrappers, and seeds that depend on `purpose` only."""
+        return make_env(self.config, self.streams, num, "eval", factory=self.env_factory, seeds=purpose)
+
+
+def make_env(
+    config: Config,
+    streams: Streams,
+    num: int,
+    purpose: str,
+    *,
+    worker: int = 0,
+    factory: EnvFactory | None = None,
+    seeds: str | None = None,
+) -> VectorEnv:
+    """The envs of one worker, or those of an evaluation."""
+    source = streams if seeds is None or seeds == purpose else Streams(streams.seed_of("envs", seeds))
+    return envs.make(config.env, count=num, purpose=purpose, streams=source, worker=worker, factory=factory)  # type: ignore[arg-type]
+
+
+def build_parts(config: Config, *, env: EnvFactory | None = None, mode: Mode | None = None) -> Parts:
+    """`mode` given: that of the run being resumed, which never changes."""
+    streams = Streams(config.run.seed)
+    workers, num = config.pool.workers, config.env.num
+    vectors = [make_env(config, streams, num, "train", worker=w, factory=env) for w in range(workers)]
+    try:
+        algo = config.algorithm(config.algo, vectors[0].obs_spec, vectors[0].action_spec, config.model)
+        check_limits(config, vectors[0])
+        chosen, reason = (mode, "as in the run being resumed") if mode else choose_mode(config)
+        learner = Learner(algo, streams, mode=chosen, cache=cache_folder(config), device=device_of(config))
+        store = build_store(config, algo, vectors[0], streams)
+    except BaseException:
+        for vector in vectors:
+            vector.close()
+        raise
+    collectors = []
+    for w, vector in enumerate(vectors):
+        rule = algo.rule(w * num, workers * num)
+        actor = Actor(algo.outputs, rule, learner.eager, learner.device)
+        collectors.append(Collector(vector, actor, streams.numpy(f"act/{w}"), index=w))
+    knobs = {name: schedule.resolved(config.train.max_steps) for name, schedule in algo.knobs().items()}
+    return Parts(config, streams, algo, learner, store, LocalPool(collectors), knobs, reason, env)
+
+
+def build_store(config: Config, algo: Algorithm, env: VectorEnv, streams: Streams) -> Store:
+    workers, num = config.pool.workers, config.env.num
+    if algo.store_kind == "rollout":
+        return RolloutStore(rows=algo.rows, columns=num * workers, collectors=workers)
+    return ReplayStore(
+        config.store,
+        env.obs_spec,
+        env.action_spec,
+        columns=num * workers,
+        gamma=config.algo.gamma,
+        n_step=getattr(config.algo, "n_step", 1),
+        rng=streams.numpy("store"),
+        collectors=workers,
+    )
+
+
+def check_limits(config: Config, env: VectorEnv) -> None:
+    """Counts are exact: an engine that can only step all its envs together must be able to end exactly."""
+    steps, together = config.train.max_steps, config.env.num * config.pool.workers
+    if getattr(env, "steps_together", False) and steps and steps % together:
+        raise ConfigError(
+            f"train.max_steps={steps} is not a multiple of env.num × pool.workers = {together}, and this engine steps all its envs "
+            f"together. Set train.max_steps={steps // together * together} or env.engine=inprocess."
+        )
+
+
+def choose_mode(config: Config) -> tuple[Mode, str]:
+    """(mode, why): a pure function of config and machine."""
+    wanted, algorithm = config.learning.mode, config.algorithm
+    if wanted == "eager":
+        return "eager", "learning.mode=eager"
+    from rookery.learning.artefact import unavailable
+
+    problem = algorithm.eager_only or unavailable()
+    if problem is None and device_of(config) != "cpu":
+        problem = f"compiled updates run on the CPU, run.device is {config.run.device}"
+    if wanted == "compiled":
+        if problem:
+            raise ConfigError(f"learning.mode=compiled is not possible: {problem}. Set learning.mode=auto or eager.")
+        return "compiled", "learning.mode=compiled"
+    if problem:
+        return "eager", problem
+    planned, least = algorithm.planned_updates(config), config.learning.compile_after
+    if planned < least:
+        return "eager", f"{planned} planned updates are fewer than learning.compile_after={least}"
+    return "compiled", f"{planned} planned updates, learning.compile_after={least}"
+
+
+def cache_folder(config: Config) -> Path:
+    """Where compiled artefacts live: learning.cache, $ROOKERY_CACHE, or the user's cache folder."""
+    if config.learning.cache:
+        return Path(config.learning.cache).expanduser().absolute()
+    base = os.environ.get("ROOKERY_CACHE")
+    if base:
+        return Path(base).absolute() / "artefacts"
+    return Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")).absolute() / "rookery" / "artefacts"
+
+
+def device_of(config: Config) -> str:
+    """The learner's device; a device that is not there is an error before anything starts."""
+    wanted = config.run.device
+    if wanted == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    kind = wanted.partition(":")[0]
+    if kind == "cuda" and not torch.cuda.is_available():
+        raise ConfigError(f"run.device={wanted}, but torch finds no CUDA device here. Set run.device=cpu or auto.")
+    if kind == "mps" and not torch.backends.mps.is_available():
+        raise ConfigError("run.device=mps, but torch finds no Metal device here. Set run.device=cpu or auto.")
+    return wanted

@@ -1,0 +1,62 @@
+"""Pools: the only code that knows where collectors live. `submit` hands out work, `gather` brings the chunks back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from rookery.acting.actor import Message
+from rookery.core.chunk import Chunk
+from rookery.run.collector import Collector
+
+
+class LocalPool:
+    """All collectors in this process, one after the other; the actors share the learner's live weights."""
+
+    kind = "local"
+
+    def __init__(self, collectors: Sequence[Collector]):
+        self.collectors = list(collectors)
+        self._done: list[tuple[int, dict[str, Chunk]]] = []
+
+    def submit(self, messages: dict[str, Message], rows: int, *, steps: int | None = None, episodes: int | None = None) -> None:
+        """Every collector: take over the messages, collect `rows` rows. `steps` and `episodes` are what the run still needs."""
+        for collector in self.collectors:
+            collector.load(messages)
+            chunks = collector.collect(rows, steps=steps, episodes=episodes)
+            self._done.append((collector.index, chunks))
+            for chunk in chunks.values():
+                steps = None if steps is None else steps - chunk.steps
+                episodes = None if episodes is None else episodes - len(chunk.episodes)
+
+    def gather(self) -> list[tuple[int, dict[str, Chunk]]]:
+        """(collector, chunk per player), ordered by collector."""
+        done, self._done = self._done, []
+        return done
+
+    def foreach_worker(self, fn: Callable[[Collector], Any]) -> list[Any]:
+        return [fn(collector) for collector in self.collectors]
+
+    def foreach_env(self, name: str, *args: Any, **kwargs: Any) -> list[Any]:
+        """Call a method on every env of every worker."""
+        return [out for collector in self.collectors for out in collector.env.call(name, *args, **kwargs)]
+
+    def times(self) -> tuple[int, int]:
+        """Nanoseconds spent in envs and in acting so far."""
+        return sum(c.time_env for c in self.collectors), sum(c.time_act for c in self.collectors)
+
+    @property
+    def exactness(self) -> str:
+        """`exact`, or the first reason why a resumed run is only approximate."""
+        return next((c.env.exactness for c in self.collectors if c.env.exactness != "exact"), "exact")
+
+    def state(self) -> dict[str, Any]:
+        return {str(c.index): c.state() for c in self.collectors}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        for collector in self.collectors:
+            collector.restore(state[str(collector.index)])
+
+    def close(self) -> None:
+        for collector in self.collectors:
+            collector.close()

@@ -1,0 +1,103 @@
+"""Progress: what callbacks and `for progress in trainer` see. Typed records, never the trainer's locals."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(slots=True)
+class Evaluation:
+    """Greedy episodes in envs of their own, on raw rewards."""
+
+    steps: int  # env steps of training when it took place
+    returns: list[float]
+    lengths: list[int]
+    mean: float
+    std: float
+    best: bool = False  # better than all before
+
+    def metrics(self) -> dict[str, float]:
+        length = sum(self.lengths) / max(len(self.lengths), 1)
+        return {
+            "eval/return_mean": self.mean,
+            "eval/return_std": self.std,
+            "eval/return_min": min(self.returns),
+            "eval/return_max": max(self.returns),
+            "eval/length_mean": length,
+            "eval/steps": self.steps,
+        }
+
+    def summary(self) -> dict[str, Any]:
+        return {"mean": self.mean, "std": self.std, "returns": self.returns, "steps": self.steps}
+
+
+@dataclass(slots=True)
+class Progress:
+    """The state of a run at a report. `metrics` is the whole line of metrics.jsonl."""
+
+    steps: int
+    updates: int
+    episodes: int
+    metrics: dict[str, Any] = field(default_factory=dict)
+    evaluation: Evaluation | None = None  # the latest
+    finished: str | None = None  # the reason, in the last report
+    _stop: Callable[[str], None] | None = field(default=None, repr=False)
+    _record: Callable[[str, float], None] | None = field(default=None, repr=False)
+
+    @property
+    def return_mean(self) -> float | None:
+        """Mean return of the last episodes; None before the first has ended."""
+        return self.metrics.get("episode/return_mean")
+
+    @property
+    def return_min(self) -> float | None:
+        return self.metrics.get("episode/return_min")
+
+    @property
+    def return_max(self) -> float | None:
+        return self.metrics.get("episode/return_max")
+
+    @property
+    def length_mean(self) -> float | None:
+        return self.metrics.get("episode/length_mean")
+
+    @property
+    def time(self) -> dict[str, float]:
+        """Clock-dependent numbers: seconds, rates, shares of the phases."""
+        return {key.removeprefix("time/"): value for key, value in self.metrics.items() if key.startswith("time/")}
+
+    def stop(self, reason: str) -> None:
+        """Ask the run to end after this round."""
+        if self._stop is not None:
+            self._stop(reason)
+
+    def record(self, name: str, value: float) -> None:
+        """A number of your own: its mean, min and max appear in the next report."""
+        if self._record is not None:
+            self._record(name, value)
+
+
+@dataclass(slots=True)
+class Episode:
+    """A running episode, for callbacks: `data` is yours, `metrics` are averaged in the next report."""
+
+    worker: int
+    env: int
+    number: int
+    length: int = 0
+    total: float = 0.0
+    data: dict[str, Any] = field(default_factory=dict)
+    metrics: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class StepRecord:
+    """One env step, for callbacks that ask for every step."""
+
+    obs: Any  # the observation acted on next
+    reward: float
+    terminated: bool
+    truncated: bool
+    info: dict[str, Any]

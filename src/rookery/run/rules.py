@@ -1,0 +1,66 @@
+"""Rules between sections of a config. Each broken one is a sentence that names both fields and what to do.
+
+A rule of one section lives in that section's model, a rule of one algorithm in `Algorithm.rules`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from rookery.core import registry
+
+if TYPE_CHECKING:
+    from rookery.run.resolve import Config
+
+
+def broken_rules(config: Config) -> list[str]:
+    """All broken rules: the general ones, then the algorithm's."""
+    return [*_learns(config), *_stops(config), *_rolls_back(config), *_names(config), *config.algorithm.rules(config)]
+
+
+def _learns(config: Config) -> Iterator[str]:
+    """A run that cannot learn anything must not end with success."""
+    limit = config.train.max_steps
+    if limit is None:
+        return
+    if config.algorithm.store_kind == "replay" and config.store.min_fill > limit:
+        yield (
+            f"train.max_steps={limit} is less than store.min_fill={config.store.min_fill}: the run would end before the first update. "
+            f"Raise train.max_steps, or lower store.min_fill"
+        )
+    rows = getattr(config.algo, "rollout", 1)
+    round_steps = rows * config.env.num * config.pool.workers
+    if config.algorithm.store_kind == "rollout" and round_steps > limit:
+        yield (
+            f"train.max_steps={limit} is less than one rollout, algo.rollout={rows} × env.num={config.env.num} × "
+            f"pool.workers={config.pool.workers} = {round_steps} steps: the run would end before the first update. "
+            f"Raise train.max_steps, or lower algo.rollout or env.num"
+        )
+
+
+def _stops(config: Config) -> Iterator[str]:
+    """A goal that is measured by evaluation needs evaluations before the end."""
+    goals = [name for name in config.train.stop if name.startswith("eval/")]
+    if goals and not config.eval.every_steps:
+        yield (
+            f"train.stop waits for {goals[0]!r}, but eval.every_steps=0 evaluates only when the run is over. "
+            f"Set eval.every_steps, or remove the goal from train.stop"
+        )
+
+
+def _rolls_back(config: Config) -> Iterator[str]:
+    if config.sentinel.on_nan == "rollback" and not config.checkpoint.every_steps:
+        yield (
+            "sentinel.on_nan=rollback goes back to the last checkpoint, but checkpoint.every_steps=0 saves none before the end. "
+            "Set checkpoint.every_steps, or sentinel.on_nan=stop"
+        )
+
+
+def _names(config: Config) -> Iterator[str]:
+    """Names of sinks must be known."""
+    known = registry.names("sink")
+    for name in config.log.sinks:
+        if name not in known:
+            hint = registry.did_you_mean(name, known)
+            yield f"log.sinks: unknown sink {name!r}.{hint} Known: {', '.join(known) or 'none'}"

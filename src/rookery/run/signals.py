@@ -1,0 +1,52 @@
+"""Preemption: SIGTERM, SIGINT and SIGUSR1 ask the run to save and end; a second signal ends it at once."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from types import FrameType, TracebackType
+from typing import Any
+
+SIGNALS = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGINT", "SIGUSR1") if hasattr(signal, name))
+
+
+class Preemption:
+    """While entered, the first signal only sets `requested`; the trainer looks at it between updates.
+
+    Signals can be caught in the main thread only: elsewhere, `requested` stays None and nothing is changed.
+    """
+
+    def __init__(self) -> None:
+        self.requested: int | None = None
+        self._before: dict[int, Any] = {}
+        self._process = 0
+
+    def __enter__(self) -> Preemption:
+        self.requested = None
+        self._process = os.getpid()
+        if threading.current_thread() is threading.main_thread():
+            for number in SIGNALS:
+                self._before[number] = signal.signal(number, self._handle)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._restore()
+
+    def _restore(self) -> None:
+        while self._before:
+            number, handler = self._before.popitem()
+            signal.signal(number, handler if handler is not None else signal.SIG_DFL)  # None: it was set outside Python
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        forked = os.getpid() != self._process  # a forked worker inherits handlers but has nothing to save
+        if self.requested is None and not forked:
+            self.requested = number
+            return
+        self._restore()
+        if number == signal.SIGINT:
+            raise KeyboardInterrupt
+        signal.signal(number, signal.SIG_DFL)
+        os.kill(os.getpid(), number)

@@ -1,0 +1,56 @@
+"""TensorBoard event files. The library is imported by `open`, because the import takes seconds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rookery.run.sinks.values import Histogram, Image, Record, Table
+
+
+class TensorBoard:
+    """Scalars, histograms, pictures and tables (as text); videos are ignored."""
+
+    name = "tensorboard"
+
+    def __init__(self, folder: str = "tensorboard"):
+        self._folder = folder
+        self._writer: Any = None
+
+    def open(self, folder: Path, resume_step: int | None) -> None:
+        from torch.utils.tensorboard import SummaryWriter
+
+        # events after the checkpoint that the run resumes from are hidden; those of that step itself stay
+        purge = None if resume_step is None else resume_step + 1
+        self._writer = SummaryWriter(str(Path(folder) / self._folder), purge_step=purge, flush_secs=10)
+
+    def report(self, record: Record) -> None:
+        step = int(record["steps"])
+        for name, value in record.items():
+            if name != "steps":
+                self._add(name, value, step)
+
+    def _add(self, name: str, value: Any, step: int) -> None:
+        if isinstance(value, Histogram):
+            finite = np.asarray(value.values).ravel()
+            finite = finite[np.isfinite(finite)]
+            if finite.size:
+                self._writer.add_histogram(name, finite, step)
+        elif isinstance(value, Image):
+            self._writer.add_image(name, value.pixels, step, dataformats="HWC")
+        elif isinstance(value, Table):
+            self._writer.add_text(name, _markdown(value), step)
+        elif isinstance(value, int | float | np.number | np.bool_):
+            self._writer.add_scalar(name, float(value), step)
+
+    def close(self) -> None:
+        if self._writer is not None:
+            self._writer.close()
+            self._writer = None
+
+
+def _markdown(table: Table) -> str:
+    lines = [table.columns, ["---"] * len(table.columns), *table.rows]
+    return "\n".join("| " + " | ".join(str(cell) for cell in line) + " |" for line in lines)

@@ -1,0 +1,199 @@
+"""A state tree and the files it is kept in: one safetensors file per top-level component, and `state.json` for the rest.
+
+A state tree is a nested dict with string keys; its leaves are numpy arrays, torch tensors and JSON values (also inside
+lists). Every leaf comes back with its own type and the same bits. In `state.json` an array is a reference
+`{"$array": [file, name, kind]}`, a float that JSON cannot write is `{"$float": "nan"}`, and a key of the caller's that
+starts with `$` gets a second one. Nothing is ever pickled, and reading trusts nothing: file names are plain names of
+regular files, sizes are bounded, every reference is checked.
+
+The safetensors files are written here and not by the library because it can neither hash while it writes nor write
+arrays that are not contiguous without a second copy of the whole file. They are read by the library.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors import SafetensorError, safe_open
+
+from rookery.core.errors import CheckpointError
+from rookery.run.durable import FileInfo, HashedFile, check_name, open_plain, parse_json, read_file, write_file
+
+STATE = "state.json"
+SUFFIX = ".safetensors"
+MAX_JSON_BYTES = 1 << 28
+MAX_HEADER_BYTES = 1 << 26
+
+_COMPONENT = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,63}")
+_TAGS = {
+    "bool": "BOOL", "int8": "I8", "uint8": "U8", "int16": "I16", "uint16": "U16", "int32": "I32", "uint32": "U32",
+    "int64": "I64", "uint64": "U64", "float16": "F16", "float32": "F32", "float64": "F64",
+}  # fmt: skip
+_FLOATS = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
+_KINDS = ("numpy", "scalar", "torch", "torch.bfloat16")
+
+
+@dataclass(slots=True)
+class Encoded:
+    """A state tree taken apart, not yet written; arrays are referred to, not copied."""
+
+    text: bytes = b""
+    files: dict[str, dict[str, np.ndarray]] = field(default_factory=dict)
+
+    @property
+    def bytes(self) -> int:
+        """About what the files will need."""
+        return len(self.text) + sum(array.nbytes + 128 for arrays in self.files.values() for array in arrays.values())
+
+    def write(self, folder: Path) -> dict[str, FileInfo]:
+        """All files, durable; the folder's own entry is left to the caller."""
+        infos = {name: _write_arrays(folder / name, arrays) for name, arrays in self.files.items()}
+        return infos | {STATE: write_file(folder / STATE, self.text)}
+
+
+def encode(state: dict[str, Any]) -> Encoded:
+    """Take a state tree apart; a leaf that cannot be kept is a CheckpointError that names its path."""
+    encoded = Encoded()
+    tree = {_escape(key, ""): _Component(encoded, key).encode(value, key) for key, value in state.items()}
+    encoded.text = json.dumps(tree, allow_nan=False, separators=(",", ":")).encode("ascii")
+    return encoded
+
+
+class _Component:
+    """Encodes one top-level entry, whose arrays share one file."""
+
+    def __init__(self, encoded: Encoded, name: str):
+        taken = {file.lower() for file in encoded.files}
+        plain = isinstance(name, str) and _COMPONENT.fullmatch(name) and (name + SUFFIX).lower() not in taken
+        self._file = (name if plain else f"part.{len(encoded.files)}") + SUFFIX
+        self._files = encoded.files
+
+    def encode(self, value: Any, path: str) -> Any:
+        if isinstance(value, dict):
+            return {_escape(key, path): self.encode(item, f"{path}/{key}") for key, item in value.items()}
+        if isinstance(value, np.generic):
+            return self._array(np.asarray(value), "scalar", path)
+        if isinstance(value, np.ndarray):
+            return self._array(value, "numpy", path)
+        if isinstance(value, torch.Tensor):
+            return self._tensor(value, path)
+        return self._json(value, path)
+
+    def _json(self, value: Any, path: str) -> Any:
+        kind = type(value)
+        if value is None or kind is bool or kind is int or kind is str:
+            return value
+        if kind is float:
+            return value if math.isfinite(value) else {"$float": str(value)}
+        if kind is list:
+            return [self.encode(item, f"{path}[{i}]") for i, item in enumerate(value)]
+        raise CheckpointError(
+            f"state '{path}' is a {kind.__module__}.{kind.__qualname__}; a state may hold dicts with string keys, numpy "
+            "arrays, torch tensors and JSON values (None, bool, int, float, str, list). Convert it in state()."
+        )
+
+    def _tensor(self, tensor: torch.Tensor, path: str) -> Any:
+        if tensor.layout != torch.strided or tensor.is_quantized:
+            raise CheckpointError(
+                f"state '{path}' is a tensor of layout {tensor.layout}; only dense tensors can be kept."
+            )
+        tensor = tensor.detach().cpu().resolve_conj().resolve_neg()
+        if tensor.dtype == torch.bfloat16:
+            return self._array(tensor.view(torch.int16).numpy(), "torch.bfloat16", path)
+        if str(tensor.dtype).removeprefix("torch.") not in _TAGS:
+            raise CheckpointError(f"state '{path}' is a tensor of {tensor.dtype}, which safetensors cannot keep.")
+        return self._array(tensor.numpy(), "torch", path)
+
+    def _array(self, array: np.ndarray, kind: str, path: str) -> dict[str, list[str]]:
+        if array.dtype.name not in _TAGS:
+            raise CheckpointError(f"state '{path}' is an array of dtype {array.dtype}; known: {', '.join(_TAGS)}.")
+        arrays = self._files.setdefault(self._file, {})
+        name = path
+        while name in arrays or name == "__metadata__":  # {"a/b": x} beside {"a": {"b": y}}; a word of the format
+            name += "#"
+        arrays[name] = array
+        return {"$array": [self._file, name, kind]}
+
+
+def _escape(key: Any, path: str) -> str:
+    if type(key) is not str:
+        raise CheckpointError(f"state '{path}' has the key {key!r}; keys must be strings.")
+    return "$" + key if key.startswith("$") else key
+
+
+def _write_arrays(path: Path, arrays: dict[str, np.ndarray]) -> FileInfo:
+    header: dict[str, Any] = {}
+    end = 0
+    for name, array in arrays.items():
+        start, end = end, end + array.nbytes
+        header[name] = {"dtype": _TAGS[array.dtype.name], "shape": list(array.shape), "data_offsets": [start, end]}
+    text = json.dumps(header, separators=(",", ":")).encode("ascii")
+    text += b" " * (-len(text) % 8)  # the format aligns the data
+    if len(text) > MAX_HEADER_BYTES:
+        raise CheckpointError(f"{path.name} would hold {len(arrays)} arrays; join small arrays in state().")
+    with HashedFile(path) as file:
+        file.write(len(text).to_bytes(8, "little") + text)
+        for array in arrays.values():
+            dense = np.asarray(array, dtype=array.dtype.newbyteorder("<"), order="C")  # no copy if it already is
+            file.write(dense.reshape(-1).view(np.uint8).data)
+    return file.info
+
+
+def read_state(folder: Path, names: Iterable[str]) -> dict[str, Any]:
+    """The state tree kept in these files of the folder; the caller has compared their hashes."""
+    path = folder / STATE
+    tree = parse_json(read_file(path, MAX_JSON_BYTES), path)
+    arrays = {name: _read_arrays(folder / name) for name in names if name.endswith(SUFFIX)}
+    if not isinstance(tree, dict):
+        raise CheckpointError(f"{path} does not hold a state tree.")
+    try:
+        return {_unescape(key): _decode(value, arrays) for key, value in tree.items()}
+    except (KeyError, TypeError, ValueError, RecursionError) as error:
+        raise CheckpointError(f"{path} has a reference that leads nowhere: {error}.") from error
+
+
+def _read_arrays(path: Path) -> dict[str, np.ndarray]:
+    check_name(path.name)
+    with os.fdopen(open_plain(path), "rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        header = int.from_bytes(file.read(8), "little")
+    if size < 8 or header > min(MAX_HEADER_BYTES, size - 8):
+        raise CheckpointError(f"{path} claims a header of {header} bytes; this is not a file Rookery wrote.")
+    try:
+        with safe_open(path, framework="np") as file:
+            return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dict
+    except (SafetensorError, KeyError, TypeError, ValueError, OSError) as error:
+        raise CheckpointError(f"{path} is not a readable safetensors file: {error}.") from error
+
+
+def _decode(value: Any, arrays: dict[str, dict[str, np.ndarray]]) -> Any:
+    if isinstance(value, list):
+        return [_decode(item, arrays) for item in value]
+    if not isinstance(value, dict):
+        return value
+    if "$float" in value:
+        return _FLOATS[value["$float"]]
+    if "$array" in value:
+        file, name, kind = value["$array"]
+        array = arrays[file][name]
+        if kind not in _KINDS:
+            raise ValueError(f"kind {kind!r}")
+        if kind == "torch.bfloat16":
+            return torch.from_numpy(array).view(torch.bfloat16)
+        return torch.from_numpy(array) if kind == "torch" else array[()] if kind == "scalar" else array
+    return {_unescape(key): _decode(item, arrays) for key, item in value.items()}
+
+
+def _unescape(key: str) -> str:
+    if key.startswith("$") and not key.startswith("$$"):
+        raise ValueError(f"key {key!r}")
+    return key[1:] if key.startswith("$") else key

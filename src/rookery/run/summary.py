@@ -1,0 +1,57 @@
+"""summary.json and config.yaml: what a run was and how it ended, for people and scripts."""
+
+from __future__ import annotations
+
+import os
+import platform
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import torch
+import yaml
+
+from rookery import __version__
+from rookery.run.durable import fsync_folder, write_file
+from rookery.run.resolve import Config
+from rookery.run.trainer import Trainer
+
+
+def versions() -> dict[str, str]:
+    found = {"rookery": __version__, "python": platform.python_version(), "torch": torch.__version__}
+    return found | {"numpy": np.__version__, "gymnasium": gymnasium.__version__}
+
+
+def summary_of(trainer: Trainer, status: str, reason: str, *, exact: bool | str, resumed_from: list[int]) -> dict[str, Any]:
+    """The content of summary.json."""
+    evaluation = trainer.evaluation
+    returns = trainer.meters.episodes.returns
+    return {
+        "status": status,
+        "reason": reason,
+        "steps": trainer.steps,
+        "updates": trainer.learner.updates,
+        "episodes": trainer.episodes,
+        "return_mean": returns.mean if len(returns) else None,
+        "eval": None if evaluation is None else evaluation.summary(),
+        "best": trainer.best,
+        "weights_sha256": trainer.learner.weights_sha256(),
+        "exact": exact,
+        "resumed_from": resumed_from,
+        "learning_mode": trainer.learner.mode,
+        "learning_mode_reason": trainer.parts.mode_reason,
+        "threads": torch.get_num_threads(),
+        "pool": trainer.pool.kind,
+        "workers": [{"pid": os.getpid(), "steps": steps} for steps in trainer.worker_steps],
+        "time": {"wall_seconds": trainer.meters.rates.seconds(), "phases": trainer.meters.phases.seconds()},
+        "config_sha256": trainer.config.sha256(),
+        "versions": versions(),
+    }
+
+
+def write_config(path: Path, config: Config) -> None:
+    """The resolved config; it reloads to the same tree."""
+    text = yaml.safe_dump(config.dump(), sort_keys=False, allow_unicode=True)
+    write_file(path, text.encode())
+    fsync_folder(path.parent)

@@ -1,0 +1,307 @@
+"""Trainer: the one loop. `for progress in Trainer(config)` gives a turn per report.
+
+    1  message (knobs, version)            4  store.add(chunks)
+    2  pool.submit(message, T)             5  while store.ready(): batch → learn → feedback
+    3  pool.gather()                       6  evaluation, report, checkpoint: whatever is due, by the count of steps
+
+A *round* is one turn of that loop and may be a single env step; only O(1) work happens in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+
+from rookery.acting.actor import Message
+from rookery.acting.players import MAIN
+from rookery.acting.policy import Policy
+from rookery.core.chunk import Chunk
+from rookery.core.errors import ConfigError
+from rookery.core.tree import tree_take
+from rookery.learning.learner import Outputs
+from rookery.run.callbacks import Callback, Callbacks
+from rookery.run.clock import ACT, ENV, EVAL, OTHER, SAMPLE, TRANSPORT, UPDATE
+from rookery.run.evaluate import evaluate
+from rookery.run.meters import Meters
+from rookery.run.parts import EnvFactory, Parts, build_parts
+from rookery.run.progress import Evaluation, Progress
+from rookery.run.resolve import Config
+from rookery.run.sentinel import Sentinel
+
+
+class Trainer:
+    """Trains one player with one algorithm; everything stateful is in `state()`."""
+
+    def __init__(
+        self,
+        config: Config,
+        *,
+        env: EnvFactory | None = None,
+        callbacks: Sequence[Callback] = (),
+        parts: Parts | None = None,
+    ):
+        self.config = config
+        self.parts = parts or build_parts(config, env=env)
+        self.algo, self.learner, self.store, self.pool = (
+            self.parts.algo,
+            self.parts.learner,
+            self.parts.store,
+            self.parts.pool,
+        )
+        self.meters = Meters(config.log.window)
+        self.sentinel = Sentinel(config.sentinel)
+        self.callbacks = Callbacks(callbacks)
+        self.callbacks.connect(self.pool.collectors)
+        self.rng = self.parts.streams.numpy("learn")
+        self.steps = self.episodes = 0
+        self.worker_steps = [0] * len(self.pool.collectors)
+        self.evaluation: Evaluation | None = None
+        self.best: float | None = None
+        self.knob_values: dict[str, float] = {}
+        self.reason: str | None = None  # why the run ends
+        self.interrupted: Callable[[], str | None] = lambda: None  # a reason to stop at once, without closing evaluation
+        self.closed_at: int | None = None  # steps at which the closing evaluation and report took place
+        self.on_batch_error: Callable[[Any, Any], None] | None = None
+        self._pending: dict[str, float] = {}  # evaluation metrics for the next report
+        self._eval_env: Any = None
+        self._eval_actor = self.parts.actor()
+        self._times = (0, 0)
+        self._room = self._rows_per_round()
+
+    # --- the loop ---
+
+    def __iter__(self) -> Iterator[Progress]:
+        yield from self.run()
+
+    def run(self) -> Iterator[Progress]:
+        """Train until a limit, a goal or a signal; one item per report, the last with `finished` set."""
+        self.callbacks.call("run_start", self.progress())
+        while not self._over():
+            before = self.steps
+            self.round()
+            if self.callbacks.wants_rounds:
+                self.callbacks.call("round_end", self.progress())
+            if self._due(self.config.eval.every_steps, before):
+                self.evaluate()
+            if self._due(self.config.log.every_steps, before):
+                yield self.report()
+            self.after_round(before)
+        if self.reason is not None and self.closed_at != self.steps:
+            yield self.close()
+
+    def after_round(self, before: int) -> None:
+        """Hook of the experiment: checkpoints."""
+
+    def close(self) -> Progress:
+        """The closing evaluation and report."""
+        evaluated = self.evaluation is not None and self.evaluation.steps == self.steps
+        if self.config.eval.at_end and not evaluated:
+            self.evaluate()
+        self.closed_at = self.steps
+        return self.report(finished=self.reason)
+
+    def round(self) -> None:
+        """One turn: collect, store, learn."""
+        phases, train = self.meters.phases, self.config.train
+        self._set_knobs()
+        message = Message(self.learner.updates, self.knob_values)
+        left = None if train.max_steps is None else train.max_steps - self.steps
+        episodes = None if train.max_episodes is None else train.max_episodes - self.episodes
+        phases.switch(TRANSPORT)
+        self.pool.submit({MAIN: message}, self.algo.rows, steps=left if left is not None and left < self._room else None, episodes=episodes)
+        chunks = [chunks[MAIN] for _, chunks in self.pool.gather()]
+        self._count_times()
+        for chunk in chunks:
+            self._take(chunk)
+        self._learn()
+        for chunk in chunks:
+            self._observe(chunk)
+        phases.switch(OTHER)
+
+    def _learn(self) -> None:
+        phases, limit = self.meters.phases, self.config.train.max_updates
+        while self.store.ready() and (limit is None or self.learner.updates < limit):
+            phases.switch(SAMPLE)
+            batch, keys = self.store.sample()
+            phases.switch(UPDATE)
+            for outputs in self.algo.learn(self.learner, batch, self.rng):
+                self._note(outputs, batch)
+                if keys is not None:
+                    self.store.feedback(keys, outputs[0].arrays)
+                if limit is not None and self.learner.updates >= limit:
+                    break
+
+    def _note(self, outputs: list[Outputs], batch: Any) -> None:
+        for out in outputs:
+            if out.names:
+                self.sentinel.check(out.names, out.numbers, update=self.learner.updates, batch=batch)
+                self.meters.updates.add(out.names, out.numbers)
+
+    def _take(self, chunk: Chunk) -> None:
+        self.store.add(chunk)
+        steps = chunk.steps
+        self.steps += steps
+        self.worker_steps[chunk.collector] += steps
+        self.episodes += len(chunk.episodes)
+        for end in chunk.episodes:
+            self.meters.episodes.add(end)
+
+    def _observe(self, chunk: Chunk) -> None:
+        """Normalisers learn the statistics of what was just learnt from, so a rollout is judged as it was acted."""
+        if self.config.model.normalise_obs:
+            valid = chunk.rows["valid"]
+            self.learner.observe(tree_take(chunk.rows["obs"], valid))
+
+    def _set_knobs(self) -> None:
+        self.knob_values = {name: schedule.at(self.steps) for name, schedule in self.parts.knobs.items()}
+        self.learner.set_knobs(self.knob_values)
+
+    def _count_times(self) -> None:
+        env, act = self.pool.times()
+        self.meters.phases.add(ENV, env - self._times[0])
+        self.meters.phases.add(ACT, act - self._times[1])
+        self._times = (env, act)
+
+    def _rows_per_round(self) -> int:
+        return self.algo.rows * self.config.env.num * self.config.pool.workers
+
+    # --- when to stop ---
+
+    def _due(self, every: int, before: int) -> bool:
+        return every > 0 and self.steps // every > before // every
+
+    def _over(self) -> bool:
+        """Sets `reason` when a limit or a goal is reached."""
+        train = self.config.train
+        if self.reason is None:
+            if train.max_steps is not None and self.steps >= train.max_steps:
+                self.reason = f"train.max_steps={train.max_steps} reached"
+            elif train.max_updates is not None and self.learner.updates >= train.max_updates:
+                self.reason = f"train.max_updates={train.max_updates} reached"
+            elif train.max_episodes is not None and self.episodes >= train.max_episodes:
+                self.reason = f"train.max_episodes={train.max_episodes} reached"
+            elif train.max_seconds is not None and self.meters.rates.seconds() >= train.max_seconds:
+                self.reason = f"train.max_seconds={train.max_seconds:g} reached"
+        return self.reason is not None or bool(self.interrupted())
+
+    def stop(self, reason: str) -> None:
+        """End after this round, with the closing evaluation."""
+        self.reason = self.reason or reason
+
+    def _check_goals(self, metrics: dict[str, Any]) -> None:
+        for name, goal in self.config.train.stop.items():
+            value = metrics.get(name)
+            if isinstance(value, float | int) and value >= goal:
+                self.stop(f"{name} = {value:.6g} reached train.stop {goal:g}")
+
+    # --- reports ---
+
+    def evaluate(self) -> Evaluation:
+        """Greedy episodes now; the result goes into the next report, and the best is remembered."""
+        with self.meters.phases.phase(EVAL):
+            if self._eval_env is None:
+                offset = self.config.eval.seed_offset
+                self._eval_env = self.parts.eval_env(self.config.eval.num, "eval" if offset == 0 else f"eval+{offset}")
+            result = evaluate(self._eval_env, self._eval_actor, self.config.eval.episodes, steps=self.steps)
+        if self.best is None or result.mean > self.best:
+            self.best, result.best = result.mean, True
+        self.evaluation = result
+        self._pending = result.metrics() | {"eval/return_best": self.best}
+        self.callbacks.call("evaluation", result)
+        self._check_goals(self._pending)
+        return result
+
+    def progress(self, metrics: dict[str, Any] | None = None, finished: str | None = None) -> Progress:
+        counts = self.steps, self.learner.updates, self.episodes
+        return Progress(*counts, metrics or {}, self.evaluation, finished, self.stop, self.meters.record)
+
+    def report(self, finished: str | None = None) -> Progress:
+        """Close the windows of the meters; the line of metrics.jsonl."""
+        self.learner.check()
+        metrics: dict[str, Any] = {"steps": self.steps, "updates": self.learner.updates, "episodes": self.episodes}
+        metrics |= self.meters.report(self.steps, self.learner.updates) | self._pending
+        metrics |= {f"knob/{name}": value for name, value in self.knob_values.items()}
+        metrics |= {f"store/{name}": value for name, value in self.store.metrics().items()}
+        self._pending = {}
+        self.sentinel.report(metrics)
+        self._check_goals(metrics)
+        progress = self.progress(metrics, finished)
+        self.callbacks.call("report", progress)
+        return progress
+
+    # --- for users ---
+
+    def policy(self, name: str = MAIN) -> PlayerHandle:
+        """The player's weights, and the player as a callable policy."""
+        if name != MAIN:
+            raise ConfigError(f"there is no player {name!r}; this run has only {MAIN!r}")
+        return PlayerHandle(self)
+
+    def foreach_worker(self, fn: Callable[[Any], Any]) -> list[Any]:
+        return self.pool.foreach_worker(fn)
+
+    def foreach_env(self, name: str, *args: Any, **kwargs: Any) -> list[Any]:
+        """Call a method (or read an attribute) of every training env."""
+        return self.pool.foreach_env(name, *args, **kwargs)
+
+    def exact(self) -> bool | str:
+        """True, or the reason why a resumed run would only be approximate."""
+        reason = self.pool.exactness
+        return True if reason == "exact" else reason
+
+    def shut(self) -> None:
+        """Close the envs."""
+        self.pool.close()
+        if self._eval_env is not None:
+            self._eval_env.close()
+
+    def state(self) -> dict[str, Any]:
+        evaluation = None if self.evaluation is None else {f: getattr(self.evaluation, f) for f in self.evaluation.__slots__}
+        run = {
+            "steps": self.steps,
+            "episodes": self.episodes,
+            "worker_steps": list(self.worker_steps),
+            "best": self.best,
+            "evaluation": evaluation,
+            "pending": self._pending,
+            "closed_at": self.closed_at,
+            "knobs": self.knob_values,
+            "mode": self.learner.mode,
+        }
+        objects = {"learner": self.learner, "store": self.store, "pool": self.pool, "meters": self.meters}
+        objects |= {"streams": self.parts.streams, "callbacks": self.callbacks, "sentinel": self.sentinel}
+        return {"run": run} | {name: thing.state() for name, thing in objects.items()}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        run = state["run"]
+        self.steps, self.episodes = int(run["steps"]), int(run["episodes"])
+        self.worker_steps, self.best = [int(n) for n in run["worker_steps"]], run["best"]
+        self.evaluation = None if run["evaluation"] is None else Evaluation(**run["evaluation"])
+        self._pending, self.closed_at, self.knob_values = dict(run["pending"]), run["closed_at"], dict(run["knobs"])
+        objects = {"learner": self.learner, "store": self.store, "pool": self.pool, "meters": self.meters}
+        objects |= {"streams": self.parts.streams, "callbacks": self.callbacks, "sentinel": self.sentinel}
+        for name, thing in objects.items():
+            thing.restore(state[name])
+        self._set_knobs()
+
+
+class PlayerHandle:
+    """A player of a trainer, from outside."""
+
+    def __init__(self, trainer: Trainer):
+        self._trainer = trainer
+
+    def weights(self) -> dict[str, Any]:
+        return self._trainer.learner.weights()
+
+    def set_weights(self, weights: dict[str, Any]) -> None:
+        self._trainer.learner.set_weights(weights)
+
+    def __call__(self, batch: Any, *, greedy: bool = True) -> Any:
+        """`handle(Batch(obs=[obs])).action[0]`."""
+        parts = self._trainer.parts
+        seed = parts.streams.seed_of("policy")
+        return Policy(parts.actor(), parts.algo.obs_spec, parts.algo.action_spec, seed)(batch, greedy=greedy)
+
+

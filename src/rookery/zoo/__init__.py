@@ -1,0 +1,40 @@
+"""The zoo: presets, one file per task family. What was measured for each is in `results.json`, read only when asked for."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from importlib import resources
+from typing import Any
+
+from rookery.core import registry
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """How far a preset can be trusted."""
+
+    status: str = "draft"  # gold: ≥ 5 seeds, gate met, curve stored · silver: probes and one full run · draft
+    measured: dict[str, Any] | None = None  # figure of the counted runs; None: not measured
+
+    def __str__(self) -> str:
+        if not self.measured:
+            return "not measured"
+        low, high = self.measured.get("interval") or (None, None)
+        between = f" [{low:g}, {high:g}]" if low is not None and high is not None else ""
+        parts = [f"return {self.measured['return_iqm']:g}{between}"]
+        parts += [f"{self.measured['steps']} steps"] if "steps" in self.measured else []
+        parts += [f"{self.measured['seeds']} seeds"] if "seeds" in self.measured else []
+        return ", ".join(parts)
+
+
+def preset(name: str) -> dict[str, Any]:
+    """The nested dict of a preset; an unknown name is a ConfigError with a hint."""
+    found = registry.lookup("preset", name)
+    return dict(found)
+
+
+def results() -> dict[str, Result]:
+    """preset → what was measured."""
+    raw = json.loads(resources.files("rookery.zoo").joinpath("results.json").read_text(encoding="utf-8"))
+    return {name: Result(row["status"], row["measured"]) for name, row in raw.items()}

@@ -1,0 +1,73 @@
+"""Classic control: CartPole, Acrobot, Pendulum. Step budgets are those of the learning gates."""
+
+from __future__ import annotations
+
+from typing import Any
+
+CARTPOLE_DQN: dict[str, Any] = {
+    "algo": {
+        "name": "dqn",
+        "gamma": 0.99,
+        "lr": 2.3e-3,
+        "target_every": 10,
+        "epsilon": {"kind": "linear", "start": 1.0, "end": 0.04, "steps": 8_000},  # 16 % of the run
+    },
+    "env": {"id": "CartPole-v1", "num": 1},
+    "model": {"hidden": [256, 256]},
+    "store": {"capacity": 100_000, "batch_size": 64, "min_fill": 1_000, "updates_per_step": 0.5},
+    "train": {"max_steps": 50_000},
+    "eval": {"every_steps": 5_000},
+}
+
+CARTPOLE_PPO: dict[str, Any] = {
+    "algo": {
+        "name": "ppo",
+        "gamma": 0.98,
+        "lam": 0.8,
+        "lr": {"kind": "linear", "start": 1e-3, "end": 0.0, "steps": None},
+        "clip": {"kind": "linear", "start": 0.2, "end": 0.0, "steps": None},
+        "rollout": 32,
+        "epochs": 20,
+        "minibatches": 1,
+    },
+    "env": {"id": "CartPole-v1", "num": 8},
+    "train": {"max_steps": 100_000},
+}
+
+ACROBOT_DQN: dict[str, Any] = {
+    "algo": {
+        "name": "dqn",
+        "gamma": 0.99,
+        "lr": 6.3e-4,
+        "target_every": 250,
+        "epsilon": {"kind": "linear", "start": 1.0, "end": 0.1, "steps": 12_000},  # 12 % of the run
+    },
+    "env": {"id": "Acrobot-v1", "num": 1},
+    "model": {"hidden": [256, 256]},
+    "store": {"capacity": 50_000, "batch_size": 128, "min_fill": 1_000, "updates_per_step": 0.5},
+    "train": {"max_steps": 100_000},
+}
+
+PENDULUM_SAC: dict[str, Any] = {
+    "algo": {"name": "sac", "gamma": 0.99, "lr": 1e-3, "alpha_lr": 1e-3, "tau": 0.005, "warmup": 1_000},
+    "env": {"id": "Pendulum-v1", "num": 1},
+    "model": {"hidden": [256, 256]},
+    "store": {"capacity": 20_000, "batch_size": 256, "min_fill": 1_000, "updates_per_step": 1.0},
+    "train": {"max_steps": 20_000},
+    "eval": {"every_steps": 2_000},
+}
+
+PENDULUM_PPO: dict[str, Any] = {
+    "algo": {
+        "name": "ppo",
+        "gamma": 0.9,
+        "lam": 0.95,
+        "lr": 1e-3,
+        "clip": 0.2,
+        "rollout": 1_024,
+        "epochs": 10,
+        "minibatches": 64,
+    },
+    "env": {"id": "Pendulum-v1", "num": 4},
+    "train": {"max_steps": 200_000},
+}

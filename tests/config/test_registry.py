@@ -1,0 +1,115 @@
+"""The registry: a table of strings."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from rookery.core import registry
+from rookery.core.errors import ConfigError
+
+
+@pytest.fixture
+def mine() -> Iterator[str]:
+    yield "mine-env"
+    registry.unregister("env", "mine-env")
+
+
+def test_a_registered_string_is_imported_only_when_looked_up(mine: str) -> None:
+    registry.register("env", mine, "no.such.module:Env", "never imported")
+    assert mine in registry.names("env")
+    assert registry.entry("env", mine).summary == "never imported"
+    with pytest.raises(ConfigError, match=r"no module 'no\.such\.module'"):
+        registry.lookup("env", mine)
+
+
+def test_an_object_can_be_registered_and_says_where_it_is_defined(mine: str) -> None:
+    registry.register("env", mine, dict)
+    assert registry.lookup("env", mine) is dict
+    assert registry.entry("env", mine).where == "builtins:dict"
+
+
+def test_a_taken_name_is_refused_but_the_same_definition_may_come_again(mine: str) -> None:
+    registry.register("env", mine, "collections:OrderedDict")
+    registry.register("env", mine, "collections:OrderedDict")
+    with pytest.raises(ConfigError, match="already defined by collections:OrderedDict"):
+        registry.register("env", mine, "collections:Counter")
+
+
+@pytest.mark.parametrize("target", ["nocolon", ":x", "x:", ""])
+def test_a_target_without_module_or_attribute_is_refused(target: str) -> None:
+    with pytest.raises(ConfigError, match="module:attribute"):
+        registry.register("env", "mine-env", target)
+
+
+@pytest.mark.parametrize("name", ["", "a b", "a=b", "a,b"])
+def test_a_name_that_could_not_be_typed_is_refused(name: str) -> None:
+    with pytest.raises(ConfigError, match="name is a non-empty string"):
+        registry.register("env", name, "collections:Counter")
+
+
+def test_an_unknown_name_gets_a_hint_and_the_list() -> None:
+    with pytest.raises(ConfigError, match=r"unknown algo 'dqm'\. Did you mean 'dqn'\? Known: .*ppo"):
+        registry.lookup("algo", "dqm")
+
+
+def test_an_unknown_kind_gets_a_hint() -> None:
+    with pytest.raises(ConfigError, match="Did you mean 'algo'"):
+        registry.names("algos")
+
+
+def test_a_missing_attribute_gets_a_hint() -> None:
+    with pytest.raises(ConfigError, match=r"has no 'OrderedDic'\. Did you mean 'OrderedDict'"):
+        registry.load("collections:OrderedDic")
+
+
+def test_a_module_that_needs_a_missing_module_names_that_one(tmp_path, monkeypatch) -> None:
+    (tmp_path / "needs_more.py").write_text("import surely_not_installed\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with pytest.raises(ConfigError, match="needs the module 'surely_not_installed'"):
+        registry.import_module("needs_more")
+
+
+@pytest.mark.parametrize(
+    ("word", "known", "expected"),
+    [
+        ("leraning_rate", ["learning_rate", "lr"], ["learning_rate"]),  # neighbours swapped: one edit
+        ("l", ["lr", "lam", "log"], ["lr"]),
+        ("gama", ["gamma", "lam"], ["gamma"]),
+        ("LR", ["lr"], ["lr"]),
+        ("zzzz", ["gamma"], []),
+        ("ab", ["abc", "abd", "xyz"], ["abc", "abd"]),  # a tie names both
+    ],
+)
+def test_the_nearest_name_is_the_one_with_the_fewest_edits(word: str, known: list[str], expected: list[str]) -> None:
+    assert registry.nearest(word, known) == expected
+
+
+def test_listing_every_kind_imports_nothing_heavy() -> None:
+    code = (
+        "import sys; from rookery.core import registry; [registry.entries(k) for k in registry.KINDS]; "
+        "print(sorted({'torch', 'gymnasium', 'numba', 'pydantic'} & set(sys.modules)))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"
+
+
+def test_importing_rookery_imports_neither_torch_nor_numpy() -> None:
+    code = "import sys, rookery; rookery.__version__; dir(rookery); print(sorted({'torch', 'numpy'} & set(sys.modules)))"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"
+
+
+def test_an_unknown_public_name_is_an_attribute_error() -> None:
+    import rookery
+
+    with pytest.raises(AttributeError, match="no attribute 'Agent'"):
+        rookery.Agent
+
+
+@pytest.mark.parametrize("kind", ["algo", "preset", "sink", "wrapper", "model"])
+def test_every_builtin_name_can_be_loaded(kind: str) -> None:
+    for entry in registry.entries(kind):
+        assert registry.lookup(kind, entry.name) is not None
+        assert entry.summary

@@ -1,0 +1,20 @@
+"""Shared by all tests: the tests folder is importable, torch uses one thread, compiled artefacts go to one cache."""
+
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+sys.path.insert(0, str(Path(__file__).parent))
+torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="session")
+def artefacts(tmp_path_factory, worker_id):
+    """One cache of compiled updates for the whole session, shared by the processes of pytest-xdist."""
+    root = tmp_path_factory.getbasetemp()
+    root = root if worker_id == "master" else root.parent
+    folder = root / "artefacts"
+    folder.mkdir(exist_ok=True)
+    return folder

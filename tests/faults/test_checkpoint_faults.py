@@ -1,0 +1,391 @@
+"""Faults 1 to 5 of checkpoints, really injected: kill -9 inside a save, a full disk, a read-only folder, flipped bits, cut files."""
+
+from __future__ import annotations
+
+import logging
+import os
+import random
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rookery.core.errors import CheckpointError
+from rookery.run import checkpoint as checkpoint_module
+from rookery.run.checkpoint import Checkpoints
+
+
+def state_of(step: int, size: int = 1000) -> dict[str, Any]:
+    return {
+        "net": {"w": np.full(size, step, dtype=np.float64)},
+        "store": {"reward": np.full(size, -step)},
+        "run": {"steps": step},
+    }
+
+
+def is_state_of(state: dict[str, Any], step: int) -> bool:
+    return (
+        state["run"]["steps"] == step
+        and bool((state["net"]["w"] == step).all())
+        and bool((state["store"]["reward"] == -step).all())
+    )
+
+
+@pytest.fixture
+def two(tmp_path: Path) -> Checkpoints:
+    checkpoints = Checkpoints(tmp_path / "checkpoints", keep=3)
+    for step in (10, 20):
+        checkpoints.save(step, state_of(step), {})
+    return checkpoints
+
+
+FILES = ["net.safetensors", "store.safetensors", "state.json", "manifest.json", "COMMIT"]
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_flipped_bit_anywhere_is_noticed_and_the_checkpoint_before_is_used(
+    two: Checkpoints, name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = two.folder / "step-000000000020" / name
+    whole = path.read_bytes()
+    draw = random.Random(name)
+    for _ in range(25):
+        place, bit = draw.randrange(len(whole)), draw.randrange(8)
+        path.write_bytes(whole[:place] + bytes([whole[place] ^ (1 << bit)]) + whole[place + 1 :])
+        with pytest.raises(CheckpointError, match="step-000000000020"):
+            two.load(20)
+    with caplog.at_level(logging.WARNING, "rookery"):
+        state, manifest = two.load("last")
+    assert manifest.step == 10
+    assert is_state_of(state, 10)
+    assert "step-000000000020" in caplog.text
+    assert "damaged" in caplog.text
+
+
+@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("share", [0.0, 0.5, 0.99])
+def test_a_cut_file_is_noticed_and_the_checkpoint_before_is_used(two: Checkpoints, name: str, share: float) -> None:
+    path = two.folder / "step-000000000020" / name
+    os.truncate(path, int(path.stat().st_size * share))
+    with pytest.raises(CheckpointError):
+        two.load(20)
+    assert is_state_of(two.load("last")[0], 10)
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_missing_file_is_noticed_and_the_checkpoint_before_is_used(two: Checkpoints, name: str) -> None:
+    (two.folder / "step-000000000020" / name).unlink()
+    with pytest.raises(CheckpointError):
+        two.load(20)
+    assert is_state_of(two.load("last")[0], 10)
+
+
+def test_if_every_checkpoint_is_damaged_that_is_an_error_and_not_a_fresh_start(two: Checkpoints) -> None:
+    for folder in two.folder.iterdir():
+        os.truncate(folder / "net.safetensors", 8)
+    with pytest.raises(CheckpointError, match=r"no checkpoint in .* is whole.*step-000000000020.*step-000000000010"):
+        two.latest()
+
+
+def test_a_first_save_that_was_interrupted_leaves_nothing_to_resume_from(two: Checkpoints) -> None:
+    shutil.rmtree(two.folder / "step-000000000010")
+    (two.folder / "step-000000000020" / "COMMIT").unlink()
+    assert two.latest() is None
+
+
+def test_a_damaged_checkpoint_gives_way_once_the_next_one_is_committed(two: Checkpoints) -> None:
+    os.truncate(two.folder / "step-000000000020" / "net.safetensors", 8)
+    assert two.latest() is not None
+    two.save(15, state_of(15), {})
+    assert two.steps() == [10, 15]
+
+
+# --- the disk says no ---
+
+
+def run_python(code: str, *arguments: str, shell_before: str = "") -> subprocess.CompletedProcess[str]:
+    """A child with mounts of its own if shell_before is given: they vanish with it."""
+    script = textwrap.dedent(code)
+    command = [sys.executable, "-c", script, *arguments]
+    if shell_before:
+        command = ["unshare", "-rm", "sh", "-c", f'{shell_before} && exec "$@"', "sh", *command]
+    return subprocess.run(
+        command, capture_output=True, text=True, timeout=120, env=os.environ | {"OMP_NUM_THREADS": "1"}, check=False
+    )
+
+
+def can_mount() -> bool:
+    if shutil.which("unshare") is None:
+        return False
+    return (
+        subprocess.run(
+            ["unshare", "-rm", "sh", "-c", "mount -t tmpfs none /mnt"], capture_output=True, check=False
+        ).returncode
+        == 0
+    )
+
+
+needs_mount = pytest.mark.skipif(not can_mount(), reason="this machine does not allow mounts in a namespace of its own")
+
+FULL_DISK = """
+import sys
+from pathlib import Path
+import numpy as np
+from rookery.core.errors import CheckpointError
+from rookery.run.checkpoint import Checkpoints
+
+folder = Path(sys.argv[1])
+checkpoints = Checkpoints(folder, keep=5)
+checkpoints.save(1, {"net": {"w": np.ones(1000)}}, {})
+checkpoints.save_best(1, {"net": {"w": np.ones(1000)}}, {})
+before = sorted(path.name for path in folder.iterdir())
+for save in (checkpoints.save, checkpoints.save_best):
+    try:
+        save(2, {"net": {"w": np.ones(1_000_000)}}, {})
+    except CheckpointError as error:
+        print(error)
+    else:
+        raise SystemExit("the disk was not full")
+    assert sorted(path.name for path in folder.iterdir()) == before, list(folder.iterdir())
+    assert checkpoints.load("last")[1].step == 1
+    assert checkpoints.load("best")[1].step == 1
+checkpoints.save(3, {"net": {"w": np.ones(1000)}}, {})
+assert checkpoints.load("last")[1].step == 3
+"""
+
+
+@needs_mount
+def test_on_a_full_disk_earlier_checkpoints_stay_and_the_error_has_the_numbers(tmp_path: Path) -> None:
+    done = run_python(FULL_DISK, str(tmp_path), shell_before=f"mount -t tmpfs -o size=4m none '{tmp_path}'")
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.strip().splitlines()
+    assert len(lines) == 2
+    for line in lines:
+        assert "No space left on device" in line
+        needed, free = (int(line.split(word)[1].split(" bytes")[0]) for word in ("Needed: ", "free: "))
+        assert 8_000_000 < needed < 8_010_000  # a million float64
+        assert 3_000_000 < free < 4 * 2**20  # what the small one left of 4 MiB
+
+
+def test_a_file_size_limit_is_told_like_a_full_disk(tmp_path: Path) -> None:
+    limit = f"""
+import resource, signal
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (1_000_000, {resource.getrlimit(resource.RLIMIT_FSIZE)[1]}))
+"""
+    done = run_python(limit + FULL_DISK, str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("File too large") == 2
+
+
+@needs_mount
+def test_a_read_only_folder_is_told_and_what_is_in_it_still_loads(two: Checkpoints) -> None:
+    code = """
+    import sys
+    from pathlib import Path
+    import numpy as np
+    from rookery.core.errors import CheckpointError
+    from rookery.run.checkpoint import Checkpoints
+
+    checkpoints = Checkpoints(Path(sys.argv[1]))
+    try:
+        checkpoints.save(30, {"net": np.ones(3)}, {})
+    except CheckpointError as error:
+        print(error)
+    checkpoints.clean_orphans()
+    print(checkpoints.load("last")[1].step)
+    """
+    folder = two.folder
+    done = run_python(
+        code, str(folder), shell_before=f"mount --bind '{folder}' '{folder}' && mount -o remount,bind,ro '{folder}'"
+    )
+    assert done.returncode == 0, done.stderr
+    assert "Read-only file system" in done.stdout
+    assert done.stdout.splitlines()[-1] == "20"
+
+
+def test_a_file_in_the_way_of_the_folder_is_told(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(CheckpointError, match=r"Needed: \d+ bytes, free: \d+ bytes"):
+        Checkpoints(tmp_path / "file" / "checkpoints").save(1, state_of(1), {})
+
+
+@pytest.mark.parametrize("failing", ["fsync_folder", "write_file"])
+def test_an_error_at_any_late_point_leaves_everything_as_it_was(
+    two: Checkpoints, failing: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = getattr(checkpoint_module, failing)
+    before = sorted(path.name for path in two.folder.iterdir())
+    for point in range(5):
+        calls = 0
+
+        def fail(*arguments: Any, point: int = point) -> Any:
+            nonlocal calls
+            calls += 1
+            if calls == point + 1:
+                raise OSError(28, "No space left on device")
+            return real(*arguments)
+
+        monkeypatch.setattr(checkpoint_module, failing, fail)
+        try:
+            two.save(20, state_of(99), {})  # replaces an existing one
+        except CheckpointError:
+            assert sorted(path.name for path in two.folder.iterdir()) == before
+            assert is_state_of(two.load(20)[0], 20)
+        else:
+            assert point >= 2  # fewer calls than that would mean that the order of F5 is not kept
+            assert is_state_of(two.load(20)[0], 99)
+            break
+    else:
+        pytest.fail("never got through")
+
+
+# --- kill -9 ---
+
+
+def save_for_ever(folder: Path, tell: int) -> None:
+    checkpoints = Checkpoints(folder, keep=2)
+    checkpoints.clean_orphans()
+    latest = checkpoints.latest()
+    step = 0 if latest is None else latest.step
+    os.write(tell, b"ready\n")
+    while True:
+        step += 1
+        state = state_of(step, 20_000)
+        checkpoints.save(step, state, {})
+        checkpoints.save(step, state, {})  # the closing save of a run may meet the periodic one
+        checkpoints.save_best(step, state, {})
+        os.write(tell, b"%d\n" % step)
+
+
+def killed_after(folder: Path, seconds: float) -> int | None:
+    """kill -9 a child that saves for ever; the last step that it said was saved (as checkpoint and as best)."""
+    read, write = os.pipe()
+    child = os.fork()  # not a fresh interpreter: importing torch would take longer than the whole test
+    if child == 0:
+        try:
+            save_for_ever(folder, write)
+        finally:
+            os._exit(1)
+    os.close(write)
+    with os.fdopen(read) as told:
+        assert told.readline() == "ready\n"
+        time.sleep(seconds)
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        lines = told.read().split()
+    return int(lines[-1]) if lines else None
+
+
+def kill_at_random(folder: Path, times: int, seed: int) -> None:
+    draw = random.Random(seed)
+    started = time.monotonic()
+    Checkpoints(folder).save(1, state_of(1, 20_000), {})
+    Checkpoints(folder).save_best(1, state_of(1, 20_000), {})
+    one_round = 1.5 * (time.monotonic() - started)  # seconds of the child's three saves, on this machine, now
+    step = best = 1  # what must at least be there
+    left_behind = 0
+    for _ in range(times):
+        told = killed_after(folder, draw.uniform(0.0, 2.0 * one_round))
+        step, best = (told, told) if told else (step, best)
+        left_behind += sum(path.name.startswith(".") for path in folder.iterdir())
+        reader = Checkpoints(folder)
+        state, manifest = reader.load("last")
+        assert step <= manifest.step <= step + 1  # at least what it said was saved, at most what it was saving
+        assert is_state_of(state, manifest.step)
+        step = manifest.step
+        state, manifest = reader.load("best")
+        assert best <= manifest.step <= step
+        assert is_state_of(state, manifest.step)
+        best = manifest.step
+    assert step > times / 3  # it did get on
+    assert left_behind > 0  # otherwise no kill ever hit a save, and the test says nothing
+    checkpoints = Checkpoints(folder)
+    checkpoints.clean_orphans()
+    assert all(path.name == "best" or path.name.startswith("step-") for path in folder.iterdir())
+    assert checkpoints.load("last")[1].step == step
+    assert checkpoints.load("best")[1].step == best
+
+
+def test_kill_9_inside_a_save_never_loses_the_newest_committed_checkpoint(tmp_path: Path) -> None:
+    kill_at_random(tmp_path, times=20, seed=1)
+
+
+@pytest.mark.slow
+def test_kill_9_at_many_points(tmp_path: Path) -> None:
+    kill_at_random(tmp_path, times=300, seed=2)
+
+
+STOP_AT = """
+import os, sys
+from pathlib import Path
+import numpy as np
+from rookery.run.checkpoint import Checkpoints
+
+folder, name, wanted = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
+count = 0
+
+def watch(event, arguments):
+    # every change of the file system announces itself as an audit event; die just before the wanted one
+    global count
+    if event in ("os.rename", "os.mkdir", "os.remove", "os.rmdir", "shutil.rmtree") or (event == "open" and "x" in str(arguments[1] or "")):
+        count += 1
+        if count == wanted:
+            os.kill(os.getpid(), 9)
+
+checkpoints = Checkpoints(folder, keep=1)
+state = {"net": {"w": np.full(1000, 2, dtype=np.float64)}, "store": {"reward": np.full(1000, -2)}, "run": {"steps": 2}}
+sys.addaudithook(watch)
+checkpoints.save_best(2, state, {}) if name == "best" else checkpoints.save(int(name), state, {})
+print("survived", count)
+"""
+
+
+@pytest.mark.parametrize("name", ["best", "1", "2"])
+def test_death_just_before_each_single_change_of_the_file_system_leaves_the_old_or_the_new(
+    tmp_path: Path, name: str
+) -> None:
+    which: Any = "best" if name == "best" else "last"
+    seen = set()
+    for point in range(1, 60):
+        folder = tmp_path / str(point)
+        checkpoints = Checkpoints(folder)
+        checkpoints.save_best(1, state_of(1), {})
+        checkpoints.save(1, state_of(1), {})
+        done = fork_and_run(folder, name, point)
+        for _ in range(2):  # as found, and after cleaning
+            state, _ = checkpoints.load(which)
+            step = state["run"]["steps"]
+            assert is_state_of(state, step)
+            checkpoints.clean_orphans()
+        seen.add(step)
+        assert not [path for path in folder.iterdir() if path.name.startswith(".")]
+        assert checkpoints.load("best")[0]["run"]["steps"] in (1, 2)
+        if done:
+            assert step == 2
+            break
+    else:
+        pytest.fail("never survived")
+    assert point > 8
+    assert seen == {1, 2}
+
+
+def fork_and_run(folder: Path, name: str, point: int) -> bool:
+    """True if the child got through; a fork, because 20 fresh interpreters with torch take a minute."""
+    child = os.fork()
+    if child == 0:
+        try:
+            sys.argv = ["stop_at", str(folder), name, str(point)]
+            exec(compile(STOP_AT.replace('print("survived", count)', ""), "stop_at", "exec"), {})
+        finally:
+            os._exit(0)
+    _, status = os.waitpid(child, 0)
+    return not os.WIFSIGNALED(status)

@@ -1,0 +1,215 @@
+"""The compiled execution of the toys: equals the eager one, is keyed by all it depends on, refuses what it would freeze."""
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from learning import toys
+from learning.toys import Plain, Toy, distance, learner, toy_batch
+from torch import nn
+
+from rookery.core.errors import BatchError, CompileError
+from rookery.learning.artefact import FORMAT, unavailable
+from rookery.learning.build import trace
+from rookery.learning.key import key_of
+from rookery.learning.learner import signature
+from rookery.learning.words import Traced
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def compiled(artefacts):
+    assert unavailable() is None
+    it = learner(Toy(), "compiled", artefacts)
+    it.step(toy_batch())
+    return it
+
+
+def test_one_update_from_equal_states_is_equal_at_fifty_states(compiled):
+    eager = learner(Toy())
+    for i in range(50):
+        compiled.restore(eager.state())
+        compiled.generator.set_state(eager.generator.get_state())
+        before = {k: t.clone() for k, t in eager.tensors.items()}
+        ours, theirs = eager.step(toy_batch(i)), compiled.step(toy_batch(i))
+        for key, tensor in eager.tensors.items():
+            assert distance(compiled.tensors[key], tensor) < 1e-5, (i, key)
+        assert not torch.equal(before["q.value"], eager.tensors["q.value"])
+        assert theirs[0].metrics == pytest.approx(ours[0].metrics, rel=1e-4, abs=1e-6)
+        assert torch.allclose(theirs[0].arrays["error"], ours[0].arrays["error"], rtol=1e-4, atol=1e-6)
+
+
+def test_a_compiled_run_repeats_bit_for_bit_and_loads_from_the_cache(compiled, artefacts):
+    runs = []
+    for _ in range(2):
+        it = learner(Toy(), "compiled", artefacts, seed=5)
+        for i in range(20):
+            it.step(toy_batch(i))
+        assert not it.compiled["update"].built
+        runs.append(it.weights_sha256())
+    assert runs[0] == runs[1]
+
+
+def test_the_draws_are_the_same_in_both_modes(compiled):
+    eager = learner(Toy())
+    compiled.restore(eager.state())
+    compiled.generator.set_state(eager.generator.get_state())
+    eager.step(toy_batch())
+    compiled.step(toy_batch())
+    assert torch.equal(eager.generator.get_state(), compiled.generator.get_state())
+
+
+def test_a_batch_unlike_the_first_never_reaches_the_artefact(compiled):
+    batch = toy_batch()
+    bad = [batch["x"][:31], batch["x"].double(), batch["x"].long(), batch["x"].t().contiguous().t()]
+    before = compiled.weights_sha256()
+    for x in bad:
+        with pytest.raises(BatchError):
+            compiled.run("update", batch | {"x": x})
+    assert compiled.weights_sha256() == before
+
+
+def test_a_plain_number_that_changes_is_noticed(compiled):
+    compiled.check(deep=True)
+    compiled.algo.scale = 2.0
+    with pytest.raises(CompileError, match="must be a knob"):
+        compiled.check(deep=True)
+    compiled.algo.scale = 1.0
+    compiled.check(deep=True)
+
+
+def test_a_damaged_artefact_is_built_again(compiled, artefacts, tmp_path, caplog):
+    key = compiled.compiled["update"].key
+    shutil.copytree(artefacts / key, tmp_path / key)
+    whole = (tmp_path / key / "update.pt2").read_bytes()
+    (tmp_path / key / "update.pt2").write_bytes(whole[: len(whole) // 2])
+    it = learner(Toy(), "compiled", tmp_path)
+    it.step(toy_batch())
+    assert it.compiled["update"].built
+    assert "built again" in caplog.text
+    plan = json.loads((tmp_path / key / "plan.json").read_text())
+    assert plan["bytes"] == (tmp_path / key / "update.pt2").stat().st_size
+    assert sorted(p.name for p in tmp_path.iterdir()) == [key]  # nothing half-built is left
+
+
+def test_a_cache_that_cannot_be_written_is_a_sentence(tmp_path):
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(CompileError, match="cannot be written"):
+        learner(Toy(), "compiled", tmp_path / "file" / "cache").step(toy_batch())
+
+
+class Draws(Plain):
+    def update(self, s, b):
+        s.minimise("q", lambda q: (q(b.x) + torch.randn(32, 1)).pow(2).mean())
+
+
+class Drops(Plain):
+    def networks(self):
+        return {"q": nn.Sequential(nn.Linear(4, 1), nn.Dropout(0.5))}
+
+    def update(self, s, b):
+        s.minimise("q", lambda q: q(b.x).pow(2).mean())
+
+
+class Captures(Plain):
+    scale = torch.ones(1)
+
+    def update(self, s, b):
+        s.minimise("q", lambda q: (q(b.x) * self.scale).pow(2).mean())
+
+
+@pytest.mark.parametrize(("algo", "words"), [(Draws, "by itself"), (Drops, "by itself"), (Captures, "captures a tensor")])
+def test_what_would_be_frozen_is_refused(algo, words):
+    class Wide(algo):
+        def networks(self):
+            made = super().networks()
+            return made if algo is Drops else {"q": nn.Linear(4, 1)}
+
+    it, batch = learner(Wide()), toy_batch()
+    with pytest.raises(CompileError, match=words):
+        trace(it, "update", batch)
+
+
+def test_no_random_op_is_in_the_traced_graph():
+    it = learner(Toy())
+    graph, inputs, found = trace(it, "update", toy_batch())
+    tags = [getattr(node.target, "tags", ()) for node in graph.graph.nodes]
+    assert not any(torch.Tag.nondeterministic_seeded in t for t in tags)
+    assert found["noise"] == [("normal", [32, 2]), ("uniform", [32, 1])]
+    assert {"noise0", "noise1", "batch.x", "batch.y", "knobs"} <= set(inputs)
+
+
+def closed(gamma, shape=lambda x: x):
+    class Closed(Toy):
+        def update(self, s, b):
+            y = b.y + gamma * shape(s.q_target(b.x))
+            s.minimise("q", lambda q: (q(b.x) - y).pow(2).mean())
+
+    return Closed()
+
+
+def key(algo, batch=None):
+    it = learner(algo)
+    it.signatures["update"] = signature(batch or toy_batch())
+    return key_of(it, "update", [Traced, FORMAT])
+
+
+def test_the_key_changes_with_what_matters_and_with_nothing_else(monkeypatch):
+    base = key(Toy())
+    assert key(Toy()) == base
+    assert key(closed(0.99)) == key(closed(0.99))
+    keys = {
+        "base": base,
+        "a plain number": key(Toy(scale=2.0)),
+        "rows": key(Toy(), toy_batch(rows=16)),
+        "closure .99": key(closed(0.99)),
+        "closure .9": key(closed(0.9)),
+        "closure over a function": key(closed(0.99, lambda x: 2 * x)),
+    }
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", "somewhere")  # inductor sets it while it builds
+    assert key(Toy()) == base
+    old = toys.linear.__code__
+
+    def linear(inputs, outputs):
+        return nn.Sequential(nn.Linear(inputs, 16), nn.Tanh(), nn.Linear(16, outputs))
+
+    toys.linear.__code__ = linear.__code__  # a callee of networks()
+    try:
+        keys["another network"] = key(Toy())
+    finally:
+        toys.linear.__code__ = old
+    assert len(set(keys.values())) == len(keys), keys
+
+
+def test_the_key_is_the_same_in_another_process():
+    code = (
+        "import torch; torch.set_num_threads(1)\nfrom learning.test_compiled import key, closed\n"
+        "from learning.toys import Toy\nprint(key(Toy()), key(closed(0.99)))"
+    )
+    found = set()
+    for seed in ("0", "1"):
+        out = subprocess.run(
+            [sys.executable, "-c", code],
+            capture_output=True,
+            text=True,
+            cwd=Path(__file__).parent.parent,
+            env={"PYTHONHASHSEED": seed, "PATH": "/usr/bin:/bin", "PYTHONPATH": str(Path(__file__).parent.parent), "OMP_NUM_THREADS": "1"},
+            check=True,
+        )
+        found.add(out.stdout.strip())
+    assert len(found) == 1
+
+
+def test_a_warm_start_imports_no_compiler(compiled, artefacts):
+    code = (
+        "import sys, torch; torch.set_num_threads(1)\nfrom pathlib import Path\nfrom learning.toys import Toy, learner, toy_batch\n"
+        f"it = learner(Toy(), 'compiled', Path({str(artefacts)!r}))\nit.step(toy_batch())\n"
+        "print(it.compiled['update'].built, [m for m in ('torch._inductor.compile_fx', 'torch._dynamo', 'sympy') if m in sys.modules])"
+    )
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=Path(__file__).parent.parent)
+    assert out.stdout.strip() == "False []", out.stderr
