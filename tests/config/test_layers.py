@@ -42,7 +42,9 @@ def test_values_are_read_as_people_mean_them(text: str, value: Any) -> None:
     assert (type(found), found) == (type(value), value)
 
 
-@pytest.mark.parametrize("text", ["[1", "a: b: c", "*x", "!!python/object:os.system x", "!!int x", "&a [*a]", "{a: 1, a: 2}"])
+@pytest.mark.parametrize(
+    "text", ["[1", "a: b: c", "*x", "!!python/object:os.system x", "!!int x", "&a [*a]", "{a: 1, a: 2}"]
+)
 def test_bad_yaml_is_a_config_error(text: str) -> None:
     with pytest.raises(ConfigError, match="test"):
         read_value(text, "test")
@@ -71,7 +73,11 @@ def test_a_file_that_is_not_there_or_not_text_is_refused(tmp_path: Path) -> None
         read_file(tmp_path / "bytes.yaml")
 
 
-words = st.text(st.characters(exclude_categories=["Cc", "Cs", "Cn", "Zl", "Zp"], include_characters="\n\t", exclude_characters="\ufeff"))
+words = st.text(
+    st.characters(
+        exclude_categories=["Cc", "Cs", "Cn", "Zl", "Zp"], include_characters="\n\t", exclude_characters="\ufeff"
+    )
+)
 numbers = st.integers(-(2**63) + 1, 2**63 - 1) | st.floats(allow_nan=False, allow_infinity=False)
 plain = st.recursive(
     st.none() | st.booleans() | numbers | words,
@@ -81,7 +87,9 @@ plain = st.recursive(
 
 
 @given(st.dictionaries(words, plain, max_size=4))
-def test_what_is_written_as_yaml_reads_back_the_same(tmp_path_factory: pytest.TempPathFactory, tree: dict[str, Any]) -> None:
+def test_what_is_written_as_yaml_reads_back_the_same(
+    tmp_path_factory: pytest.TempPathFactory, tree: dict[str, Any]
+) -> None:
     assert not Merged([Layer("test", tree)]).problems
     file = tmp_path_factory.mktemp("yaml") / "x.yaml"
     file.write_text(write_text(tree), encoding="utf-8")
@@ -117,7 +125,12 @@ def test_the_same_override_twice_is_harmless() -> None:
 def test_a_higher_layer_wins_and_each_value_knows_its_source() -> None:
     merged = Merged([Layer("low", {"a": {"x": 1, "y": 1}, "b": [1, 2]}), Layer("high", {"a": {"y": 2}, "b": [3]})])
     assert merged.tree == {"a": {"x": 1, "y": 2}, "b": [3]}  # mappings merge, lists are replaced
-    assert [merged.source(path) for path in (("a", "x"), ("a", "y"), ("b",), ("c",))] == ["low", "high", "high", "default"]
+    assert [merged.source(path) for path in (("a", "x"), ("a", "y"), ("b",), ("c",))] == [
+        "low",
+        "high",
+        "high",
+        "default",
+    ]
 
 
 def test_values_from_a_file_know_their_line(tmp_path: Path) -> None:
@@ -131,8 +144,16 @@ def test_values_from_a_file_know_their_line(tmp_path: Path) -> None:
     ("low", "high", "expected"),
     [
         ({"s": {"k": {"a": 1}}}, {"s": {"k": {}}}, {"s": {"k": {}}}),  # empty clears
-        ({"s": {"k": {"kind": "linear", "end": 0}}}, {"s": {"k": {"kind": "cosine"}}}, {"s": {"k": {"kind": "cosine"}}}),
-        ({"s": {"k": {"kind": "linear", "end": 0}}}, {"s": {"k": {"end": 1}}}, {"s": {"k": {"kind": "linear", "end": 1}}}),
+        (
+            {"s": {"k": {"kind": "linear", "end": 0}}},
+            {"s": {"k": {"kind": "cosine"}}},
+            {"s": {"k": {"kind": "cosine"}}},
+        ),
+        (
+            {"s": {"k": {"kind": "linear", "end": 0}}},
+            {"s": {"k": {"end": 1}}},
+            {"s": {"k": {"kind": "linear", "end": 1}}},
+        ),
         ({"algo": {"name": "a", "lr": 1}}, {"algo": {"name": "b"}}, {"algo": {"name": "b"}}),
         ({"run": {"name": "a", "seed": 1}}, {"run": {"name": "b"}}, {"run": {"name": "b", "seed": 1}}),
         ({"pool": {"kind": "a", "workers": 2}}, {"pool": {"kind": "b"}}, {"pool": {"kind": "b", "workers": 2}}),
@@ -145,8 +166,10 @@ def test_a_mapping_is_merged_unless_it_is_another_thing(low: dict, high: dict, e
 
 
 def test_what_was_replaced_leaves_no_source_behind() -> None:
-    merged = Merged([Layer("low", {"s": {"k": {"kind": "linear", "end": 0}}}), Layer("high", {"s": {"k": {"kind": "cosine"}}})])
-    assert merged.source(("s", "k", "end")) == "high"
+    merged = Merged(
+        [Layer("low", {"s": {"k": {"kind": "linear", "end": 0}}}), Layer("high", {"s": {"k": {"kind": "cosine"}}})]
+    )
+    assert merged.source(("s", "k", "end")) == "default"
 
 
 def test_merging_copies() -> None:

@@ -93,12 +93,25 @@ def test_listing_every_kind_imports_nothing_heavy() -> None:
         "import sys; from rookery.core import registry; [registry.entries(k) for k in registry.KINDS]; "
         "print(sorted({'torch', 'gymnasium', 'numba', 'pydantic'} & set(sys.modules)))"
     )
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"
+    assert (
+        subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"
+    )
 
 
 def test_importing_rookery_imports_neither_torch_nor_numpy() -> None:
-    code = "import sys, rookery; rookery.__version__; dir(rookery); print(sorted({'torch', 'numpy'} & set(sys.modules)))"
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"
+    code = (
+        "import sys, rookery; rookery.__version__; dir(rookery); print(sorted({'torch', 'numpy'} & set(sys.modules)))"
+    )
+    assert (
+        subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"
+    )
+
+
+def test_every_public_name_can_be_used() -> None:
+    import rookery
+
+    for name in rookery.__all__:
+        assert getattr(rookery, name) is not None
 
 
 def test_an_unknown_public_name_is_an_attribute_error() -> None:

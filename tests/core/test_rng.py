@@ -91,7 +91,7 @@ def test_a_restored_stream_goes_on_where_it_was() -> None:
 
 
 def test_a_stream_that_the_state_does_not_know_starts_from_its_beginning() -> None:
-    """It was first used after the checkpoint; the resumed run must draw the same from it, even if it has drawn before the restore."""
+    """First used after the checkpoint: the resumed run must draw the same, even if it drew before the restore."""
     state = Streams(1).state()
     streams = Streams(1)
     numbers(streams, "late")

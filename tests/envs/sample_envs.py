@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from pathlib import Path
 from typing import Any
 
@@ -84,7 +85,7 @@ class Faulty(gymnasium.Env):
     metadata = {"render_modes": []}
 
     def __init__(self, fault=None, after: int = 0, length: int = 10, space: spaces.Space | None = None, bad_seeds=None):
-        self.observation_space = space or spaces.Box(-1.0, 1.0, (3,), np.float32)
+        self.observation_space = copy.deepcopy(space) or spaces.Box(-1.0, 1.0, (3,), np.float32)  # it is drawn from
         self.action_space = spaces.Discrete(2)
         self.fault, self.after, self.length, self.bad_seeds = fault, after, length, bad_seeds
 

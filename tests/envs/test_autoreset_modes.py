@@ -9,9 +9,9 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from envs.rollouts import Recorder
 from envs.sample_envs import Faulty, Scripted
-from rookery.core.errors import EnvError
-from rookery.envs import EnvConfig, FromVector, InProcess, make
+from rookery.core.errors import Diverged, EnvError
 from rookery.core.rng import Streams
+from rookery.envs import EnvConfig, FromVector, InProcess, make
 
 MODES = [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP, AutoresetMode.DISABLED]
 STEPS = 60
@@ -105,7 +105,9 @@ def test_the_native_engine_is_one_config_word_and_says_why_it_is_not_exact():
     assert np.array_equal(first, env.reset())
     ends = [end for _ in range(100) for end in env.step(np.zeros(4, np.int64)).ended]
     assert ends
-    assert all(8 <= end.length <= 11 and end.total == end.length and end.terminated for end in ends)  # always pushing left
+    assert all(
+        8 <= end.length <= 11 and end.total == end.length and end.terminated for end in ends
+    )  # always pushing left
     assert "begins new episodes" in env.exactness
 
 
@@ -124,13 +126,35 @@ def test_a_restored_engine_begins_episodes_that_were_not_played_before():
     assert again.state()["episode"].tolist() == [1, 1]
 
 
+def test_the_reward_of_a_dead_step_counts_nowhere():
+    class Generous(SyncVectorEnv):
+        def step(self, actions):
+            dead = self._autoreset_envs.copy()
+            obs, reward, *rest = super().step(actions)
+            return obs, np.where(dead, 9.0, reward), *rest
+
+    env = FromVector(Generous([lambda: Scripted([[(1.0, False, False), (1.0, True, False)]])]), seed_of)
+    env.reset()
+    outs = [(env.step(np.array([0])).reward[0], [end.total for end in env._out.ended]) for _ in range(6)]
+    assert outs == [(1.0, []), (1.0, [2.0]), (0.0, []), (1.0, []), (1.0, [2.0]), (0.0, [])]
+
+
+def test_nan_that_the_policy_caused_is_not_blamed_on_the_engine():
+    env = FromVector(SyncVectorEnv([lambda: gymnasium.make("Pendulum-v1", disable_env_checker=True)] * 2), seed_of)
+    env.reset()
+    with pytest.raises(Diverged, match="the policy gave env 1"):
+        env.step(np.array([[0.0], [np.nan]], np.float32))
+
+
 def test_a_missing_final_observation_and_nan_are_env_errors():
     class Forgetful(SyncVectorEnv):
         def step(self, actions):
             *result, infos = super().step(actions)
             return *result, {k: v for k, v in infos.items() if "final" not in k}
 
-    env = FromVector(Forgetful([lambda: Scripted([[(1.0, True, False)]])], autoreset_mode=AutoresetMode.SAME_STEP), seed_of)
+    env = FromVector(
+        Forgetful([lambda: Scripted([[(1.0, True, False)]])], autoreset_mode=AutoresetMode.SAME_STEP), seed_of
+    )
     env.reset()
     with pytest.raises(EnvError, match="final_obs"):
         env.step(np.array([0]))

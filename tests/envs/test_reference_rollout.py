@@ -10,7 +10,9 @@ from envs.rollouts import Recorder, reference
 from envs.sample_envs import Scripted
 from rookery.envs import InProcess
 
-REWARDS = st.sampled_from([0.25, -3.0, 2, True, np.float32(1.5), np.int64(-4), np.array(0.5), np.array([2.5]), np.array([[7]])])
+REWARDS = st.sampled_from(
+    [0.25, -3.0, 2, True, np.float32(1.5), np.int64(-4), np.array(0.5), np.array([2.5]), np.array([[7]])]
+)
 ENDS = st.sampled_from([(True, False), (False, True), (True, True)])
 
 
@@ -36,7 +38,9 @@ def build(scripts, reuse):
 
 @settings(max_examples=150, deadline=None)
 @given(st.lists(SCRIPTS, min_size=1, max_size=3), CALLS, st.booleans(), st.integers(0, 25))
-def test_vector_steps_equal_the_slow_reference_with_limits_and_a_restore_in_the_middle(scripts, calls, reuse, restore_at):
+def test_vector_steps_equal_the_slow_reference_with_limits_and_a_restore_in_the_middle(
+    scripts, calls, reuse, restore_at
+):
     recorder = Recorder(build(scripts, reuse))
     env, num = recorder.env, len(scripts)
     env.reset()
@@ -59,7 +63,7 @@ def test_vector_steps_equal_the_slow_reference_with_limits_and_a_restore_in_the_
             else:
                 assert np.array_equal(env.obs[i], before[i])
                 assert out.reward[i] == 0
-                assert not (out.terminated[i] or out.truncated[i])
+                assert (out.terminated[i], out.truncated[i]) == (False, False)
     assert env.exactness == "exact"
     for i, script in enumerate(scripts):
         rows, ends = reference(Scripted(script), lambda e, i=i: seed_of(i, e), taken[i])

@@ -133,6 +133,14 @@ def test_multi_discrete_masks_each_head_with_its_own_part() -> None:
     assert torch.isfinite(illegal).all()
 
 
+def test_many_illegal_heads_at_once_stay_finite() -> None:
+    logp = multi_categorical_logp(
+        draw(1, 200), torch.zeros(1, 100, dtype=torch.int64), (2,) * 100, torch.tensor([[0, 1] * 100])
+    )
+    assert torch.isfinite(logp).all()
+    assert logp.exp().item() == 0.0
+
+
 def test_multi_discrete_refuses_another_number_of_heads() -> None:
     with pytest.raises(ValueError, match="longer"):
         multi_categorical_logp(draw(1, 5), torch.zeros(1, 3, dtype=torch.int64), (2, 3))

@@ -49,7 +49,8 @@ def test_the_clip_may_be_a_knob() -> None:
 
 
 def test_dual_clip_bounds_the_loss_of_a_bad_action_that_became_likely() -> None:
-    # A = −1, ρ = 10: −min(−10, −1.2) = 10, bounded by c |A| = 3, and flat there.  ρ = 2: 2 < 3, untouched.  A = 1, ρ = 10: −1.2
+    # A = −1, ρ = 10: −min(−10, −1.2) = 10, bounded by c |A| = 3, and flat there.  ρ = 2: 2 < 3, untouched.
+    # A = 1, ρ = 10: −min(10, 1.2) = −1.2
     log_ratio = row(10, 2, 10).log().requires_grad_()
     loss = ppo_policy_loss(log_ratio, row(-1, -1, 1), 0.2, dual_clip=3.0)
     torch.testing.assert_close(loss, row(3, 2, -1.2))

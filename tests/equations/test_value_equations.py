@@ -148,3 +148,4 @@ def test_holes_neither_count_nor_leak(dtype: torch.dtype) -> None:
 def test_the_mean_of_nothing_is_zero() -> None:
     assert mean_valid(row(1, 2), torch.zeros(2)).item() == 0.0
     assert mean_valid(row(1, 2), None).item() == 1.5
+    assert mean_valid(row(1, 2), row(0, 1)).item() == 2.0  # one row is its own mean

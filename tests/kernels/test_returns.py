@@ -9,8 +9,8 @@ import pytest
 
 from rookery.kernels import plain, returns
 
-# The twins sum in another order, in float64 like the kernels; both round to float32 once. So they differ by at most that rounding
-# (6e-8 relative, each); the absolute part is for sums that cancel to almost nothing.
+# The twins sum in another order, in float64 like the kernels; both round to float32 once. So they differ by at most
+# that rounding (6e-8 relative, each); the absolute part is for sums that cancel to almost nothing.
 TOLERANCE = {"rtol": 2e-7, "atol": 1e-9}
 
 SHAPES = [(1, 1), (1, 5), (7, 1), (2, 2), (33, 4), (128, 8)]
@@ -83,6 +83,15 @@ def test_a_column_with_holes_gives_what_the_same_column_gives_without_them(name:
         call(returns, name, NUMBERS[name][0], full), call(returns, name, NUMBERS[name][0], dense), strict=True
     ):
         np.testing.assert_array_equal(with_holes[keep], without)
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_terminated_ends_an_episode_even_if_the_caller_forgot_it_in_done(name: str) -> None:
+    fields = rows((40, 6), 0.2, 5)
+    forgotten = fields | {"done": fields["done"] & ~fields["terminated"]}
+    numbers = NUMBERS[name][1]
+    for a, b in zip(call(returns, name, numbers, forgotten), call(returns, name, numbers, fields), strict=True):
+        np.testing.assert_array_equal(a, b)
 
 
 @pytest.mark.parametrize("name", KERNELS)

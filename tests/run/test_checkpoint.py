@@ -19,7 +19,7 @@ from rookery.core.rng import Streams
 from rookery.run import manifest as manifests
 from rookery.run.checkpoint import Checkpoints
 from rookery.run.manifest import Migration
-from rookery.run.statefile import MAX_HEADER_BYTES, encode, read_state
+from rookery.run.statefile import MAX_HEADER_BYTES, encode, read_state, write_state
 
 DTYPES = [
     "bool",
@@ -39,7 +39,7 @@ DTYPES = [
 
 def through_files(folder: Path, state: dict[str, Any]) -> dict[str, Any]:
     folder.mkdir(exist_ok=True)
-    return read_state(folder, encode(state).write(folder))
+    return read_state(folder, write_state(folder, state))
 
 
 def same(a: Any, b: Any) -> None:

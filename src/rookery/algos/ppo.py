@@ -113,7 +113,7 @@ class PPO(Algorithm):
     def prepare(self, s: Any, b: Any) -> dict[str, Tree]:
         """Advantages and old values of the whole rollout [T, B], flattened to rows."""
         c, value, done = self.config, s.ac.value(b.obs), b.terminated | b.truncated
-        next_value = successor_values(value, s.ac.value(b.last_obs), s.ac.value(b.final_obs), b.final_at)
+        next_value = successor_values(value, s.ac.value(b.last_obs), s.ac.value(b.final_obs), b.final_at, b.valid)
         advantage = gae(b.reward, value, next_value, b.terminated, done, c.gamma, c.lam, b.valid)
         valid = b.valid.float()
         target = advantage + value

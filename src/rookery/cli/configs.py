@@ -15,9 +15,7 @@ app = typer.Typer(help="Look at configs: show, diff, schema, keys.", no_args_is_
 
 @app.command("show")
 def show(
-    words: list[str] = typer.Argument(
-        None, metavar="[PRESET] [KEY=VALUE]...", help="A preset or run folder, and changes."
-    ),
+    words: list[str] = typer.Argument(None, metavar="PRESET|KEY=VALUE", help="A preset or run folder, and changes."),
     file: Path = typer.Option(
         None, "--config", "-c", metavar="FILE", help="A .yaml, or a .py that defines `experiment`."
     ),

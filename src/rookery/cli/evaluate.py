@@ -17,7 +17,7 @@ def evaluate(
     seed: int = typer.Option(None, min=0, help="Seed of the episodes. [default: run.seed]"),
     as_json: bool = typer.Option(False, "--json", help="One JSON object on standard output."),
 ) -> None:
-    """Play episodes greedily with a trained policy: mean, standard deviation and every return."""
+    """Play episodes with a trained policy, greedily."""
     if checkpoint not in ("best", "last") and not checkpoint.isdigit():
         raise UsageError(f"--checkpoint: expected best, last or a number of steps, got {checkpoint!r}")
     if not folder.is_dir():

@@ -9,12 +9,12 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from typing import Any
 
-import click
 import typer
 
 from rookery.cli import check, configs, evaluate, names, train
-from rookery.core.errors import RookeryError
+from rookery.core.errors import RookeryError, UsageError
 
 app = typer.Typer(
     name="rookery",
@@ -31,6 +31,9 @@ app.command("list")(names.list_names)
 app.command("explain")(names.explain)
 app.command("check-env")(check.check_env)
 app.add_typer(configs.app, name="config")
+
+# typer brings its own copy of click or uses the installed one, depending on its version: take the class it really raises.
+_ClickException: type[Exception] = next(cls for cls in typer.BadParameter.__mro__ if cls.__name__ == "ClickException")
 
 
 def _version(wanted: bool) -> None:
@@ -61,17 +64,13 @@ def run(arguments: Sequence[str]) -> int:
             raise
         _complain(str(error))
         return error.exit_code
-    except click.exceptions.Exit as error:
+    except typer.Exit as error:
         return error.exit_code
-    except click.ClickException as error:
-        _complain(error.format_message(), _advice(error))
-        return 2
-    except (KeyboardInterrupt, click.Abort):
+    except _ClickException as error:
+        return _usage(error)
+    except (KeyboardInterrupt, typer.Abort):
         _complain("interrupted")
         return 130
-    except BrokenPipeError:  # `rookery list envs | head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
 
 
 def main() -> None:
@@ -88,11 +87,16 @@ def _see_current_folder() -> None:
         sys.path.append(os.getcwd())
 
 
-def _advice(error: click.ClickException) -> str:
-    if isinstance(error, click.NoSuchOption) and "." in error.option_name:
-        return f"Options of the config are written without dashes: {error.option_name.lstrip('-')}=VALUE"
-    context = getattr(error, "ctx", None)
-    return f"Try: {context.command_path} --help" if context else ""
+def _usage(error: Any) -> int:
+    """Tell of a mistake in the command line itself."""
+    option, context = getattr(error, "option_name", ""), getattr(error, "ctx", None)
+    if type(error).__name__ == "NoArgsIsHelpError":
+        typer.echo(error.format_message(), err=True)
+    elif "." in option:
+        _complain(error.format_message(), f"Keys of the config are written without dashes: {option.lstrip('-')}=VALUE")
+    else:
+        _complain(error.format_message(), f"Try: {context.command_path} --help" if context else "")
+    return UsageError.exit_code
 
 
 def _complain(message: str, advice: str = "") -> None:

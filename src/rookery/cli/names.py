@@ -5,12 +5,16 @@ from __future__ import annotations
 import json
 import sys
 import textwrap
-from typing import Any
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from rookery.core import registry
 from rookery.core.errors import UsageError
+
+if TYPE_CHECKING:
+    from rookery.core.fields import Key
 
 _KINDS = {f"{kind}s": kind for kind in registry.KINDS}
 
@@ -19,7 +23,7 @@ def list_names(
     kind: str = typer.Argument(..., metavar="algos|envs|presets|models|...", help=f"One of {', '.join(_KINDS)}."),
     as_json: bool = typer.Option(False, "--json", help="One JSON list on standard output."),
 ) -> None:
-    """List names, where each is defined, and what it is in one sentence."""
+    """List what can be named in a config."""
     if kind not in _KINDS:
         raise UsageError(f"cannot list {kind!r}.{registry.did_you_mean(kind, _KINDS)} Known: {', '.join(_KINDS)}.")
     rows = _rows(_KINDS[kind])
@@ -32,7 +36,7 @@ def list_names(
 
 
 def explain(name: str = typer.Argument(..., metavar="ALGO", help="As in `rookery list algos`.")) -> None:
-    """Explain an algorithm: its equations, every option with default and meaning, every metric."""
+    """Explain an algorithm: equations, options, metrics."""
     from rookery.core.fields import keys_of
 
     algorithm = registry.lookup("algo", name)
@@ -53,7 +57,7 @@ def explain(name: str = typer.Argument(..., metavar="ALGO", help="As in `rookery
     typer.echo(f"\nOther sections: rookery config keys {name}")
 
 
-def show_keys(keys: list[Any]) -> None:
+def show_keys(keys: Iterable[Key]) -> None:
     """One paragraph per option: key = default, then what it accepts and means."""
     for key in keys:
         default = (
@@ -65,7 +69,8 @@ def show_keys(keys: list[Any]) -> None:
 
 
 def _rows(kind: str) -> list[dict[str, Any]]:
-    rows = [{"name": entry.name, "where": entry.where, "summary": entry.summary} for entry in registry.entries(kind)]
+    entries = registry.entries(kind) + (registry.entries("encoder") if kind == "model" else [])
+    rows: list[dict[str, Any]] = [{"name": e.name, "where": e.where, "summary": e.summary} for e in entries]
     if kind == "preset":
         from rookery.zoo import Result, results
 
@@ -76,6 +81,9 @@ def _rows(kind: str) -> list[dict[str, Any]]:
     if kind == "env":
         import gymnasium
 
+        from rookery.envs import probes
+
+        probes.register()
         known = {row["name"] for row in rows}
         specs = sorted(gymnasium.registry.items())
         rows += [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import sys
 from collections.abc import Mapping, Sequence
@@ -12,9 +13,8 @@ from typing import TYPE_CHECKING, Any
 from rookery.core.errors import CheckpointError, ConfigError, UsageError
 
 if TYPE_CHECKING:
+    from rookery.run.experiment import Experiment
     from rookery.run.resolve import Config
-
-MAY_CHANGE = ("train", "eval", "checkpoint", "log", "sentinel")  # sections that do not change what was learnt so far
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,19 +43,28 @@ def as_overrides(algo: str | None, env: str | None, seed: int | None) -> list[st
     return [override(key, value) for key, value in given.items() if value is not None]
 
 
-def experiment(words: Words, file: Path | None, extra: Sequence[str], options: Mapping[str, Any]) -> Any:
+def experiment(words: Words, file: Path | None, extra: Sequence[str], options: Mapping[str, Any]) -> Experiment:
     """The Experiment that a command line describes; options are those of `Experiment`, None where not given."""
     from rookery.run.experiment import Experiment
 
-    overrides = [*extra, *words.overrides]
-    if file is not None and file.suffix == ".py":
-        found = experiment_in(file)
-        if isinstance(found, Experiment):
-            return _changed(found, words, file, overrides, options)
+    code = _code_of(file)
+    if options["resume"] is not None:
+        # What code gave (env, callbacks, sinks) cannot be saved; the config comes from the run's folder.
+        return Experiment(**code, **options, overrides=[*extra, *words.overrides])
     config = make_config(words, file, extra)
-    if config.env.id is None:
+    if config.env.id is None and "env" not in code:
         raise ConfigError("env.id is missing: give --env ID (`rookery list envs`), or env.id in the config")
-    return Experiment(config, **options)
+    return Experiment(config, **code, **options)
+
+
+def _code_of(file: Path | None) -> dict[str, Any]:
+    """What an Experiment in a Python file was given besides its config."""
+    if file is None or file.suffix != ".py":
+        return {}
+    found = experiment_in(file)
+    names = {"env": "env_factory", "callbacks": "callbacks", "sinks": "own_sinks"}  # argument → attribute of Experiment
+    code = {name: getattr(found, attribute, None) for name, attribute in names.items()}
+    return {name: value for name, value in code.items() if value is not None}
 
 
 def make_config(words: Words, file: Path | None, extra: Sequence[str]) -> Config:
@@ -71,21 +80,6 @@ def make_config(words: Words, file: Path | None, extra: Sequence[str]) -> Config
         return load_config(words.preset, tree=_tree_of(experiment_in(file), file), overrides=overrides)
     _see_folder(file)
     return load_config(words.preset, file, overrides=overrides)
-
-
-def resumed(folder: Path, overrides: Sequence[str], options: Mapping[str, Any]) -> Any:
-    """The Experiment that goes on with the run in a folder."""
-    from rookery.run.experiment import Experiment
-    from rookery.run.resolve import diff
-
-    before, after = run_config(folder), run_config(folder, overrides)
-    for key in diff(before, after):
-        if key.partition(".")[0] not in MAY_CHANGE:
-            raise ConfigError(
-                f"{key} cannot change in the middle of a run (only {', '.join(MAY_CHANGE)} can). "
-                f"To start another run from these weights use --init-from {folder}"
-            )
-    return Experiment(after, **options)
 
 
 def run_config(folder: Path, overrides: Sequence[str] = ()) -> Config:
@@ -112,16 +106,18 @@ def any_config(what: str) -> Config:
     return load_config(what)
 
 
+@functools.cache
 def experiment_in(file: Path) -> Any:
-    """`experiment` as a Python file defines it."""
+    """`experiment` as a Python file defines it; the file is executed once."""
     if not file.is_file():
         raise ConfigError(f"cannot read the config file {file}: there is no such file")
     _see_folder(file)
-    spec = importlib.util.spec_from_file_location(file.stem, file)
+    name = f"experiment_of_{file.stem}"  # a file called json.py must not replace the module json
+    spec = importlib.util.spec_from_file_location(name, file)
     if spec is None or spec.loader is None:
         raise ConfigError(f"cannot import {file}")
     module = importlib.util.module_from_spec(spec)
-    sys.modules[file.stem] = module  # classes defined there must be found again by name
+    sys.modules[name] = module  # classes defined there must be found again by name
     spec.loader.exec_module(module)
     if not hasattr(module, "experiment"):
         raise ConfigError(

@@ -13,9 +13,7 @@ from rookery.core.errors import UsageError
 
 
 def train(
-    words: list[str] = typer.Argument(
-        None, metavar="[PRESET] [KEY=VALUE]...", help="A preset; changes: algo.gamma=0.9"
-    ),
+    words: list[str] = typer.Argument(None, metavar="PRESET|KEY=VALUE", help="A preset; changes: algo.gamma=0.9"),
     file: Path = typer.Option(
         None, "--config", "-c", metavar="FILE", help="A .yaml, or a .py that defines `experiment`."
     ),
@@ -27,18 +25,19 @@ def train(
     on_exists: str = typer.Option(None, metavar="fail|resume|new", help="What to do if --out holds a run already."),
     init_from: str = typer.Option(None, metavar="RUN[@best|last|STEP]", help="Start with the weights of another run."),
 ) -> int:
-    """Train: `rookery train cartpole-ppo`, or `-c my.yaml`, or `--algo dqn --env CartPole-v1 algo.lr=1e-3`."""
+    """Train a policy, or go on training one.
+
+    rookery train cartpole-ppo · rookery train -c my.yaml · rookery train --algo dqn --env CartPole-v1 algo.lr=1e-3
+    """
     if on_exists not in (None, "fail", "resume", "new"):
         raise UsageError(f"--on-exists: expected fail, resume or new, got {on_exists!r}")
     named = sources.sort_words(words)
     extra = sources.as_overrides(algo, env, seed)
     options = {"resume": resume, "init_from": init_from, "on_exists": on_exists, "out": out}
     if resume is not None:
-        _alone(resume, {"PRESET": named.preset, "-c": file, "--algo": algo, "--env": env, "--seed": seed})
-        _alone(resume, {"--out": out, "--init-from": init_from, "--on-exists": on_exists})
-        experiment = sources.resumed(resume, named.overrides, options)
-    else:
-        experiment = sources.experiment(named, file, extra, options)
+        yaml = file if file is not None and file.suffix != ".py" else None  # a .py may hold the env and callbacks
+        _alone(resume, {"PRESET": named.preset, "-c": yaml, "--out": out, "--on-exists": on_exists})
+    experiment = sources.experiment(named, file, extra, options)
     result = experiment.train()
     _report(result, _again(named, file, [*extra, *named.overrides], experiment.config.run.seed))
     return int(result.exit_code)

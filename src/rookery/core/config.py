@@ -70,18 +70,26 @@ class Checker:
         return None
 
     def add(self, path: KeyPath, message: str, hint: str = "") -> None:
-        """Note a problem with the value at path, unless that value has been complained about already."""
+        """Note a problem with the value at path, unless that value or a part of it has been complained about already."""
         key = ".".join(path)
         self._spoilt.add(key)
-        if any(problem.key == key for problem in self.problems):
+        if any(f"{problem.key}.".startswith(f"{key}.") for problem in self.problems):
             return
         source = self.merged.source(path) if path and self.merged.has(path) else ""
         self.problems.append(Problem(key, message, source, hint))
 
     def rule(self, message: str) -> None:
-        """Note a contradiction; the keys it names are followed by their sources. Keys that are wrong anyway are left alone."""
+        """Note a contradiction, or `key: what is wrong with it`. Names of keys are followed by their sources.
+
+        A rule about keys that are wrong anyway is left out: it may be a mere consequence.
+        """
         keys = _DOTTED.findall(message)
-        if not any(key in self._spoilt or key.partition(".")[0] in self._spoilt for key in keys):
+        if any(key in self._spoilt or key.partition(".")[0] in self._spoilt for key in keys):
+            return
+        key, colon, rest = message.partition(": ")
+        if colon and key in self.known:  # about one value only
+            self.add(tuple(key.split(".")), rest.rstrip("."))
+        else:
             self.problems.append(Problem("", message.rstrip("."), self._sources(keys)))
 
     def unknown(self, path: KeyPath, siblings: Collection[str]) -> None:

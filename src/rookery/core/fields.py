@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import ast
+import functools
+import inspect
+import io
+import textwrap
+import tokenize
 import types
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,7 +17,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from rookery.core.schedule import Schedule
-from rookery.core.section import field_comments
+from rookery.core.section import Section
 from rookery.core.yamltext import KeyPath
 
 _WORDS: dict[Any, str] = {
@@ -46,9 +52,10 @@ class Key:
 REQUIRED = "(required)"
 
 
-def keys_of(model: type[BaseModel], prefix: str) -> list[Key]:
+@functools.cache
+def keys_of(model: type[BaseModel], prefix: str) -> tuple[Key, ...]:
     """All options of a section, those of sub-sections included."""
-    comments = field_comments(model)
+    comments = comments_of(model)
     found: list[Key] = []
     for name, info in model.model_fields.items():
         key = f"{prefix}.{name}"
@@ -57,7 +64,27 @@ def keys_of(model: type[BaseModel], prefix: str) -> list[Key]:
             found += keys_of(inner[0], key)
         else:
             found.append(Key(key, _default(info), accepts(_full(info)), comments.get(name, "")))
-    return found
+    return tuple(found)
+
+
+@functools.cache
+def comments_of(model: type[BaseModel]) -> dict[str, str]:
+    """field → the comment on its line or lines (a formatter may break a long one), own fields and inherited ones."""
+    comments: dict[str, str] = {}
+    for cls in reversed(model.__mro__):
+        if issubclass(cls, BaseModel) and cls not in (BaseModel, Section):
+            source = textwrap.dedent(inspect.getsource(cls))
+            body = ast.parse(source).body[0]
+            fields = [node for node in getattr(body, "body", []) if isinstance(node, ast.AnnAssign)]
+            at = {
+                line: ast.unparse(node.target)
+                for node in fields
+                for line in range(node.lineno, (node.end_lineno or 0) + 1)
+            }
+            for token in tokenize.generate_tokens(io.StringIO(source).readline):
+                if token.type == tokenize.COMMENT and at.get(token.start[0]) in model.model_fields:
+                    comments[at[token.start[0]]] = token.string.lstrip("# ").rstrip()
+    return comments
 
 
 def fields_at(model: type[BaseModel], path: KeyPath) -> list[str]:
@@ -144,7 +171,7 @@ def _below(annotation: Any, part: str) -> Iterator[Any]:
 
 def _full(info: FieldInfo) -> Any:
     """The annotation of a field together with its constraints, which pydantic keeps apart."""
-    return Annotated[(info.annotation, *info.metadata)] if info.metadata else info.annotation  # type: ignore[return-value]
+    return Annotated[(info.annotation, *info.metadata)] if info.metadata else info.annotation
 
 
 def _limits(metadata: Sequence[Any]) -> Iterator[str]:

@@ -48,8 +48,8 @@ class Merged:
                 self._bad((), f"expected sections, got {type(layer.tree).__name__}", layer)
 
     def source(self, path: KeyPath) -> str:
-        """Where the value at path came from: its own source, or that of the nearest parent that was set as a whole."""
-        for end in range(len(path), 0, -1):
+        """Where the value at path came from; inside a list it is the list that was set."""
+        for end in range(len(path) if self.has(path) else 0, 0, -1):
             if path[:end] in self._sources:
                 return self._sources[path[:end]]
         return DEFAULT

@@ -16,7 +16,7 @@ from typing import Any, Literal, get_args
 
 from rookery.core.errors import ConfigError
 
-Kind = Literal["algo", "env", "preset", "model", "wrapper", "sink", "callback"]
+Kind = Literal["algo", "env", "preset", "model", "encoder", "wrapper", "sink", "callback"]
 KINDS: tuple[str, ...] = get_args(Kind)
 
 
@@ -38,35 +38,41 @@ class Entry:
         return f"{owner.__module__}:{owner.__qualname__}"
 
 
-def _builtin(kind: str, module: str, rows: dict[str, tuple[str, str]]) -> dict[str, Entry]:
-    return {name: Entry(kind, name, f"{module}:{attribute}", summary) for name, (attribute, summary) in rows.items()}
-
-
-_TABLE: dict[str, dict[str, Entry]] = {kind: {} for kind in KINDS}
-_TABLE["algo"] |= {
-    "dqn": Entry("algo", "dqn", "rookery.algos.dqn:DQN", "deep Q-learning: double, dueling and n-step as options"),
-    "ppo": Entry(
-        "algo", "ppo", "rookery.algos.ppo:PPO", "clipped policy gradient: discrete, continuous, multi-discrete, masked"
-    ),
-    "sac": Entry(
-        "algo", "sac", "rookery.algos.sac:SAC", "soft actor-critic with automatic temperature, continuous actions"
-    ),
-}
-_TABLE["preset"] |= _builtin(
-    "preset",
-    "rookery.zoo.classic",
-    {
-        "cartpole-dqn": ("CARTPOLE_DQN", "CartPole-v1 with DQN, 50 000 steps"),
-        "cartpole-ppo": ("CARTPOLE_PPO", "CartPole-v1 with PPO, 100 000 steps"),
-        "acrobot-dqn": ("ACROBOT_DQN", "Acrobot-v1 with DQN, 100 000 steps"),
-        "pendulum-sac": ("PENDULUM_SAC", "Pendulum-v1 with SAC, 20 000 steps"),
-        "pendulum-ppo": ("PENDULUM_PPO", "Pendulum-v1 with PPO, 200 000 steps"),
+_ALGOS = "rookery.algos."
+_ZOO = "rookery.zoo.classic:"
+_NETS = "rookery.nets."
+_SINKS = "rookery.run.sinks."
+_BUILTIN: dict[str, dict[str, tuple[str, str]]] = {  # kind → name → (target, summary)
+    "algo": {
+        "dqn": (f"{_ALGOS}dqn:DQN", "deep Q-learning: double, dueling and n-step as options"),
+        "ppo": (f"{_ALGOS}ppo:PPO", "clipped policy gradient: discrete, continuous, multi-discrete, masked"),
+        "sac": (f"{_ALGOS}sac:SAC", "soft actor-critic with automatic temperature, continuous actions"),
     },
-)
-_TABLE["sink"] |= {
-    "console": Entry("sink", "console", "rookery.run.console:Console", "progress bar and a table on the terminal"),
-    "jsonl": Entry("sink", "jsonl", "rookery.run.sinks.jsonlines:JsonLines", "metrics.jsonl: one object per report"),
-    "tensorboard": Entry("sink", "tensorboard", "rookery.run.sinks.tensorboard:TensorBoard", "TensorBoard event files"),
+    "preset": {
+        "cartpole-dqn": (f"{_ZOO}CARTPOLE_DQN", "CartPole-v1 with DQN"),
+        "cartpole-ppo": (f"{_ZOO}CARTPOLE_PPO", "CartPole-v1 with PPO"),
+        "acrobot-dqn": (f"{_ZOO}ACROBOT_DQN", "Acrobot-v1 with DQN"),
+        "pendulum-sac": (f"{_ZOO}PENDULUM_SAC", "Pendulum-v1 with SAC"),
+        "pendulum-ppo": (f"{_ZOO}PENDULUM_PPO", "Pendulum-v1 with PPO"),
+    },
+    "model": {
+        "encoder": (f"{_NETS}encoders:Encoder", "features of any observation, built from its space"),
+        "q-network": (f"{_NETS}heads:QNetwork", "encoder and one value per action, dueling as an option"),
+        "actor-critic": (f"{_NETS}policy:ActorCritic", "policy and value, with encoders shared or apart"),
+    },
+    "wrapper": {
+        "reward_clip": ("rookery.envs.wrappers:RewardClip", "rewards limited to [low, high]"),
+        "reward_scale": ("rookery.envs.wrappers:RewardScale", "rewards times a factor"),
+        "time_limit": ("gymnasium.wrappers:TimeLimit", "truncates after max_episode_steps"),
+    },
+    "sink": {
+        "console": ("rookery.run.console:Console", "progress bar and a table on the terminal"),
+        "jsonl": (f"{_SINKS}jsonlines:JsonLines", "metrics.jsonl: one object per report"),
+        "tensorboard": (f"{_SINKS}tensorboard:TensorBoard", "TensorBoard event files"),
+    },
+}
+_TABLE: dict[str, dict[str, Entry]] = {
+    kind: {name: Entry(kind, name, *row) for name, row in _BUILTIN.get(kind, {}).items()} for kind in KINDS
 }
 
 

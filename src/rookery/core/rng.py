@@ -1,6 +1,7 @@
 """Randomness from named generators that are split from one seed; the caller's global generators are never changed.
 
-Equal (seed, name) gives an equal stream, whatever else is drawn elsewhere, so adding a consumer changes nobody's numbers.
+Equal (seed, name) gives an equal stream, whatever else is drawn elsewhere, so adding a consumer changes nobody's
+numbers.
 """
 
 from __future__ import annotations
@@ -58,7 +59,10 @@ class Streams:
         }
 
     def restore(self, state: dict[str, Any]) -> None:
-        """In place: whoever holds a generator goes on with it. A stream the state does not know starts from its beginning, as it would have then."""
+        """In place: whoever holds a generator goes on with it.
+
+        A stream that the state does not know starts from its beginning, as it did in the run that wrote the state.
+        """
         self.seed = int(state["seed"])
         known_numpy, known_torch = state.get("numpy", {}), state.get("torch", {})
         for name in {**self._numpy, **known_numpy}:
@@ -87,7 +91,8 @@ def seeded(seed: int) -> Iterator[None]:
     import torch
 
     # the legacy global generator is what users' modules draw from, so it is what has to be kept
-    before_python, before_numpy, before_torch = random.getstate(), np.random.get_state(), torch.random.get_rng_state()  # noqa: NPY002
+    before_numpy = np.random.get_state()  # noqa: NPY002
+    before_python, before_torch = random.getstate(), torch.random.get_rng_state()
     try:
         random.seed(seed)
         np.random.seed(seed % 2**32)  # noqa: NPY002

@@ -6,7 +6,8 @@
     cosine       b + (a − b) · (1 + cos(π · min(t / n, 1))) / 2
     piecewise    linear between the points (t_i, v_i), constant outside
 
-In a config a schedule is a number, or `{kind: linear, start: 1.0, end: 0.05, steps: 5000}`. `steps: null` means the whole run.
+In a config a schedule is a number, or `{kind: linear, start: 1.0, end: 0.05, steps: 5000}`. `steps: null` means the
+whole run.
 """
 
 from __future__ import annotations

@@ -7,8 +7,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, create_model
 
-from rookery.core.fields import annotations_at, members
-from rookery.core.section import field_comments
+from rookery.core.fields import annotations_at, comments_of, members
 
 
 def schema_of(title: str, sections: Mapping[str, type[BaseModel]]) -> dict[str, Any]:
@@ -25,7 +24,7 @@ def schema_of(title: str, sections: Mapping[str, type[BaseModel]]) -> dict[str, 
     ]
     for model in _models(sections):
         definition = schema["$defs"].get(model.__name__, {})
-        for name, comment in field_comments(model).items():
+        for name, comment in comments_of(model).items():
             definition.get("properties", {}).get(name, {}).setdefault("description", comment)
     return schema
 

@@ -1,7 +1,7 @@
 """What one step contains: the shape, dtype and meaning of every array, derived from gymnasium spaces.
 
-A spec is a tree of `Leaf`. Dict and Tuple spaces become dicts (a tuple's keys are "0", "1", …), float64 becomes float32.
-An observation with the top-level key `action_mask` carries the legal actions as 0 / 1.
+A spec is a tree of `Leaf`. Dict and Tuple spaces become dicts (a tuple's keys are "0", "1", …), float64 becomes
+float32. An observation with the top-level key `action_mask` carries the legal actions as 0 / 1.
 """
 
 from __future__ import annotations

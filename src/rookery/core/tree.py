@@ -31,7 +31,7 @@ def walk(tree: Tree, path: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def _escape(key: str) -> str:
-    """A key as one part of a path, as in JSON pointers (RFC 6901): envs name observations "robot/arm", streams "act/0"."""
+    """A key as one part of a path, as in JSON pointers (RFC 6901): an env may name an observation "robot/arm"."""
     if "/" in key or "~" in key:
         return key.replace("~", "~0").replace("/", "~1")
     return key or "~2"  # our own addition: the empty key, which would look like no part at all

@@ -15,15 +15,11 @@ class ReplayConfig(Section):
     capacity: Annotated[int, Field(ge=1)] = 100_000  # steps kept, over all env columns
     batch_size: Annotated[int, Field(ge=1)] = 64  # transitions per update
     min_fill: Annotated[int, Field(ge=1)] = 1000  # steps (holes not counted) inserted before the first update
-    updates_per_step: Annotated[float, Field(gt=0)] = 1.0  # update-to-insert ratio: updates granted per inserted step
+    updates_per_step: Annotated[float, Field(gt=0)] = 1.0  # updates granted per inserted step after min_fill
     max_reuse: Annotated[int, Field(ge=1)] | None = None  # draws of one step at most; null: no limit
-    max_staleness: Annotated[int, Field(ge=0)] | None = (
-        None  # updates: steps acted by weights older than this are not drawn; null: no limit
-    )
+    max_staleness: Annotated[int, Field(ge=0)] | None = None  # updates; older steps are not drawn; null: no limit
     stack: Annotated[int, Field(ge=1)] = 1  # frames per observation, stacked when a batch is read
-    max_memory: Annotated[float, Field(gt=0, le=1)] | None = (
-        0.8  # fraction of the available memory that the replay may need; null: not checked
-    )
+    max_memory: Annotated[float, Field(gt=0, le=1)] | None = 0.8  # of the available memory; null: not checked
 
     @model_validator(mode="after")
     def _fits(self) -> ReplayConfig:

@@ -11,7 +11,7 @@ import numpy as np
 
 from rookery.core.errors import CheckpointError
 from rookery.core.spec import Leaf
-from rookery.core.tree import Tree, flatten, tree_map
+from rookery.core.tree import Tree, flatten, tree_map, unflatten
 from rookery.data.ring import Ring
 
 FORMAT = "rookery-replay-1"
@@ -28,18 +28,7 @@ def pack(ring: Ring) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
 def unpack(head: dict[str, Any], arrays: dict[str, np.ndarray]) -> Ring:
     """The ring that was packed."""
     ring = Ring(_fields_from_json(head["fields"]), head["columns"], head["slots"] - 1)
-    state: dict[str, Any] = {"fields": {}, "finals": {}, "version": head["version"], "slots": head["slots"]}
-    for key, value in arrays.items():
-        group, _, name = key.partition("/")  # names of leaves contain slashes themselves
-        if name:
-            state[group][name] = value
-        else:
-            state[group] = value
-    for leaf in ring.leaves:
-        state["fields"].setdefault(leaf.key, leaf.data[: len(state["meta"])])
-    for leaf in ring.obs_leaves:
-        state["finals"].setdefault(leaf.key, np.zeros((len(state["free"]) - 1, *leaf.shape), leaf.dtype))
-    ring.restore(state)
+    ring.restore({**unflatten(arrays), "version": head["version"], "slots": head["slots"]})
     return ring
 
 

@@ -13,9 +13,9 @@ import numpy as np
 
 from rookery.core.chunk import Chunk
 from rookery.core.errors import BatchError, CheckpointError, ConfigError
-from rookery.core.tree import Tree, flatten
+from rookery.core.tree import Tree, unflatten, walk
 from rookery.data.pieces import piece
-from rookery.data.stored import FAULTS, FLAGS, Stored, find, mismatch
+from rookery.data.stored import FAULTS, FLAGS, Stored, find, mismatch, paths
 from rookery.kernels import gather
 from rookery.kernels.gather import COUNT, DRAWN, HEAD, INSERTED, SPENT, STALE_STEPS, STEPS
 
@@ -33,8 +33,8 @@ class Ring:
             )
         self.fields, self.columns, self.rows, self.max_reuse = fields, columns, rows, max_reuse
         self.slots, self.width = rows + 1, columns // lanes
-        made = {name: (tuple(name.split("/")), leaf) for name, leaf in flatten(fields).items()}
-        self.leaves = [Stored(path, leaf, self.slots, columns, lanes) for path, leaf in made.values()]
+        shape = (self.slots, columns, lanes)
+        self.leaves = [Stored(path, key, leaf, shape) for path, (key, leaf) in zip(paths(fields), walk(fields))]
         self.obs_leaves = [leaf for leaf in self.leaves if leaf.name == "obs"]
         self.meta = np.zeros((self.slots, columns, gather.META), np.int32)
         self.meta[..., gather.FINAL] = -1
@@ -111,7 +111,11 @@ class Ring:
                 return False
         except (KeyError, TypeError, AttributeError, IndexError):
             return False  # `mismatch` says what
-        return chunk.final_at.dtype is INT and chunk.final_at.ndim == 2 and 0 <= chunk.collector < len(self.lanes)
+        return (
+            chunk.final_at.dtype is INT
+            and chunk.final_at.shape == (ended, 2)
+            and 0 <= chunk.collector < len(self.lanes)
+        )
 
     def _expect(self, lead: tuple[int, ...]) -> None:
         self._lead = lead
@@ -182,8 +186,8 @@ class Ring:
         """The filled region. Arrays are views: write or copy them before the next `add`."""
         used = int(self.lanes[:, COUNT].max()) + 1  # a lane that never wrapped fills its first slots
         return {
-            "fields": {leaf.key: leaf.data[:used] for leaf in self.leaves},
-            "finals": {leaf.key: leaf.finals for leaf in self.obs_leaves},
+            "fields": unflatten({leaf.key: leaf.data[:used] for leaf in self.leaves}),
+            "finals": unflatten({leaf.key: leaf.finals for leaf in self.obs_leaves}),
             "meta": self.meta[:used],
             "version_of": self.version_of[:, :used],
             "lanes": self.lanes,
@@ -193,33 +197,40 @@ class Ring:
         }
 
     def restore(self, state: dict[str, Any]) -> None:
-        arrays = {name: np.asarray(value) for name, value in state["fields"].items()}
-        for leaf in self.leaves:
-            saved = arrays.get(leaf.key)
-            if (
-                saved is None
-                or saved.shape[1:] != leaf.data.shape[1:]
-                or saved.dtype != leaf.dtype
-                or int(state["slots"]) != self.slots
-            ):
-                found = f"{saved.dtype} {saved.shape[1:]}" if saved is not None else "nothing"
-                raise CheckpointError(
-                    f"the saved replay has {found} for {leaf.key} and {int(state['slots']) - 1} rows per column; this one has {leaf.dtype} "
-                    f"{leaf.data.shape[1:]} and {self.rows}. Resume with the same store.capacity, env and number of envs."
-                )
-        used = len(state["meta"])
-        for leaf in self.leaves:
-            leaf.data[:used] = arrays[leaf.key]
+        if int(state["slots"]) != self.slots or len(state["lanes"]) != len(self.lanes):
+            raise CheckpointError(
+                f"the saved replay has {int(state['slots']) - 1} rows per column of {len(state['lanes'])} collectors, this one {self.rows} "
+                f"of {len(self.lanes)}. Resume with the same store.capacity, number of envs and workers."
+            )
+        used, entries = len(state["meta"]), len(state["free"]) - 1
+        saved = [_saved(state["fields"], leaf, (used, self.columns)) for leaf in self.leaves]
+        finals = [_saved(state.get("finals", {}), leaf, (entries,)) for leaf in self.obs_leaves]
+        for leaf, array in zip(self.leaves, saved):
+            leaf.data[:used] = array
+        for leaf, array in zip(self.obs_leaves, finals):
+            leaf.finals = array
+            leaf.grow_finals(entries)  # a copy
         self.meta[:used], self.version_of[:, :used] = state["meta"], state["version_of"]
         self.meta[used:, :, gather.FINAL] = -1
         self.lanes[...] = state["lanes"]
         self.version = int(state["version"])
         self._free = np.array(state["free"], np.int64)
-        self._taken = np.zeros(len(self._free) + 2 * self.width, np.int64)
-        for leaf in self.obs_leaves:
-            leaf.finals = np.zeros((0, *leaf.shape), leaf.dtype)
-            leaf.grow_finals(len(self._free) - 1)
-            leaf.finals[...] = state["finals"][leaf.key]
+        self._taken = np.zeros(entries + 2 * self.width, np.int64)
+
+
+def _saved(tree: Tree, leaf: Stored, lead: tuple[int, ...]) -> np.ndarray:
+    """The saved array of a leaf; arrays without elements may have been left out."""
+    shape = (*lead, *leaf.shape)
+    try:
+        array = np.asarray(find(tree, leaf.path))
+    except KeyError:
+        array = np.zeros(shape if 0 in shape else (), leaf.dtype)
+    if array.shape != shape or array.dtype != leaf.dtype:
+        raise CheckpointError(
+            f"the saved replay has {array.dtype} {array.shape} for {'.'.join(leaf.path)}, expected {leaf.dtype} {shape}. "
+            f"Resume with the same env, number of envs and store.capacity."
+        )
+    return array
 
 
 def _holds(value: np.ndarray, entries: int, leaf: Stored) -> bool:

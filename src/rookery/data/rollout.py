@@ -12,9 +12,8 @@ import torch
 
 from rookery.core.chunk import Chunk
 from rookery.core.errors import BatchError, ConfigError, UsageError
-from rookery.core.tree import Tree, flatten, tree_map, unflatten
+from rookery.core.tree import Tree, flatten, tree_map, unflatten, walk
 from rookery.data.pieces import piece
-from rookery.data.stored import find
 
 NEEDED = ("obs", "action", "reward", "terminated", "truncated", "first", "valid")
 
@@ -58,7 +57,7 @@ class RolloutStore:
 
     def ready(self) -> bool:
         if self._handed_out:
-            return all(sum(len(chunk.rows["valid"]) for chunk in chunks) >= self.rows for chunks in self._backlog)
+            return all(_rows(chunks) >= self.rows for chunks in self._backlog)
         return all(filled == self.rows for filled in self._filled)
 
     def sample(self) -> tuple[dict[str, Tree], None]:
@@ -81,9 +80,9 @@ class RolloutStore:
 
     def metrics(self) -> dict[str, float]:
         """size [steps waiting], fill [fraction of the next batch], staleness [updates between the collectors' newest weights]."""
-        fill = 0.0 if self._handed_out else sum(self._filled) / (self.rows * self.collectors)
-        newest = max(self._versions)
-        return {"size": float(self.size), "fill": fill, "staleness": newest - sum(self._versions) / self.collectors}
+        filled = [min(_rows(chunks), self.rows) for chunks in self._backlog] if self._handed_out else self._filled
+        staleness = max(self._versions) - sum(self._versions) / self.collectors
+        return {"size": float(self.size), "fill": sum(filled) / (self.rows * self.collectors), "staleness": staleness}
 
     def _check(self, chunk: Chunk) -> None:
         where = f"chunk of collector {chunk.collector}"
@@ -143,10 +142,10 @@ class RolloutStore:
         number = chunk.collector
         at, columns = self._filled[number], slice(number * self.width, (number + 1) * self.width)
         end = at + len(chunk.rows["valid"])
-        for path, buffer in self._buffer.items():
-            buffer[at:end, columns] = find(chunk.rows, tuple(path.split("/")))
-        for path, buffer in self._last.items():
-            buffer[columns] = find(chunk.last_obs, tuple(path.split("/")) if path else ())
+        for path, leaf in walk(chunk.rows):
+            self._buffer[path][at:end, columns] = leaf
+        for path, leaf in walk(chunk.last_obs):
+            self._last[path][columns] = leaf
         if len(chunk.final_at):
             self._finals[number].append(
                 (chunk.final_at + np.array([at, columns.start]), tree_map(np.copy, chunk.final_obs))
@@ -222,3 +221,7 @@ def _saved(chunk: Chunk) -> dict[str, Any]:
 def _copied(chunk: Chunk) -> Chunk:
     rows, last_obs, final_obs = (tree_map(np.copy, part) for part in (chunk.rows, chunk.last_obs, chunk.final_obs))
     return Chunk(rows, last_obs, final_obs, chunk.final_at.copy(), chunk.version, chunk.collector)
+
+
+def _rows(chunks: list[Chunk]) -> int:
+    return sum(len(chunk.rows["valid"]) for chunk in chunks)

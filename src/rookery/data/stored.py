@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -50,9 +51,10 @@ class Stored:
         "words",
     )
 
-    def __init__(self, path: tuple[str, ...], leaf: Leaf, slots: int, columns: int, lanes: int):
+    def __init__(self, path: tuple[str, ...], key: str, leaf: Leaf, shape: tuple[int, int, int]):
+        slots, columns, lanes = shape
         self.path, self.name, self.rest = path, path[0], path[1:]  # where the leaf is in chunk.rows
-        self.key = "/".join(path)
+        self.key = key  # the same as one string, see `flatten`
         self.shape, self.dtype = leaf.shape, leaf.dtype
         self.data = np.zeros((slots, columns, *leaf.shape), leaf.dtype)
         self.words = words(self.data, 2)
@@ -82,6 +84,15 @@ def stored_spec(obs_spec: Tree, action_spec: Tree, extras: dict[str, Tree] | Non
 
 def _map(fn: Any, tree: Tree) -> Tree:
     return {key: _map(fn, value) for key, value in tree.items()} if isinstance(tree, dict) else fn(tree)
+
+
+def paths(tree: Tree, above: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """The keys that lead to each leaf, in the order of `walk`."""
+    if not isinstance(tree, dict):
+        yield above
+        return
+    for key, value in tree.items():
+        yield from paths(value, (*above, key))
 
 
 def find(tree: Tree, path: tuple[str, ...]) -> Any:

@@ -27,9 +27,9 @@ def batched(space: spaces.Space) -> Convert:
         return lambda action: tuple(part(action[key]) for key, part in each)
     if isinstance(space, spaces.Box):
         return _clipped(space)
-    dtype, start = space.dtype, getattr(space, "start", 0)
-    if np.any(start):
-        return lambda action: (action + start).astype(dtype)
+    dtype = space.dtype
+    if isinstance(space, spaces.Discrete) and space.start:
+        return lambda action: (action + space.start).astype(dtype)
     return lambda action: np.array(action, dtype)
 
 

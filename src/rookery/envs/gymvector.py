@@ -17,9 +17,9 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 
 from rookery.core.chunk import EpisodeEnd
-from rookery.core.errors import EnvError
+from rookery.core.errors import Diverged, EnvError
 from rookery.core.tree import Tree, tree_take
-from rookery.envs.actions import batched
+from rookery.envs.actions import batched, not_finite
 from rookery.envs.boundary import BadValue, Receiver
 from rookery.envs.vector import SeedOf, Step, VectorEnv
 
@@ -59,7 +59,7 @@ class FromVector(VectorEnv):
             obs, reward, terminated, truncated, infos = self.env.step(self._batched(action))
         except Exception as error:
             raise self._failed("step", error) from error
-        self._fill(obs, "step")
+        self._fill(obs, "step", action)
         out.reward[:] = np.where(dead, 0.0, reward)
         self._check_reward()
         self._begin(np.flatnonzero(dead))
@@ -166,7 +166,7 @@ class FromVector(VectorEnv):
             log.warning(told, i, self.name)
         return final
 
-    def _fill(self, obs: Any, doing: str) -> None:
+    def _fill(self, obs: Any, doing: str, action: Tree | None = None) -> None:
         try:
             self._receiver.fill(obs)
         except BadValue as error:
@@ -174,6 +174,10 @@ class FromVector(VectorEnv):
         if not self._receiver.sound():
             problems = ((i, self._receiver.problem(i)) for i in range(self.num))
             i, problem = next((i, found) for i, found in problems if found)
+            if action is not None and not_finite(action, i):
+                raise Diverged(
+                    f"the policy gave env {i} of {self.name} an action that is not finite, and then {problem[0]}"
+                )
             raise EnvError(
                 f"env {i} of {self.name} (worker {self.worker}), episode {self._episode[i]}: in {doing} {problem[0]}"
             )

@@ -10,7 +10,7 @@ from typing import Any
 import gymnasium
 
 from rookery.core.errors import ConfigError
-from rookery.core.registry import load, lookup, register
+from rookery.core.registry import load, lookup
 from rookery.envs.boundary import number
 from rookery.envs.config import WrapperConfig
 
@@ -42,11 +42,6 @@ class RewardScale(gymnasium.RewardWrapper):
 
     def reward(self, reward: Any) -> float:
         return number(reward) * self.factor
-
-
-register("wrapper", "reward_clip", "rookery.envs.wrappers:RewardClip", "rewards limited to [low, high]")
-register("wrapper", "reward_scale", "rookery.envs.wrappers:RewardScale", "rewards times a factor")
-register("wrapper", "time_limit", "gymnasium.wrappers:TimeLimit", "truncates after max_episode_steps")
 
 
 def wrap(env: gymnasium.Env, chosen: tuple[str | WrapperConfig, ...]) -> gymnasium.Env:

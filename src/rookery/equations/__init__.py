@@ -1,4 +1,4 @@
-"""The mathematics, as pure functions: `returns` (time recursions), `value`, `policy` and `distributions` (losses and probabilities).
+"""The mathematics, as pure functions: `returns` (recursions over time), `value`, `policy` and `distributions`.
 
 Import from the modules. Nothing is imported here: `returns` needs numba, the others do not.
 """

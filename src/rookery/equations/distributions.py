@@ -8,9 +8,10 @@
 
 Straight-line torch without branches on data and without torch.distributions, so that make_fx can trace it.
 
-Masks are 1 where an action is legal (bool, int or float). An illegal action has probability exactly 0, adds 0 to the entropy and receives
-gradient 0. Its logit becomes −1e9, not −∞: 0 · (−1e9) is 0 where 0 · ∞ would be NaN, forwards and backwards. A row without any legal action
-(padding, a hole, a terminal state) counts as all legal: a finite distribution that nobody uses, instead of NaN for the whole batch.
+Masks are 1 where an action is legal (bool, int or float). An illegal action has probability exactly 0, adds 0 to the
+entropy and receives gradient 0. Its logit becomes −1e9, not −∞: 0 · (−1e9) is 0 where 0 · ∞ would be NaN, forwards and
+backwards. A row without any legal action (padding, a hole, a terminal state) counts as all legal: a finite distribution
+that nobody uses, instead of NaN for the whole batch.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ def masked_logits(logits: Tensor, mask: Tensor | None) -> Tensor:
 
 
 def categorical_logp(logits: Tensor, action: Tensor, mask: Tensor | None = None) -> Tensor:
-    """log π(action); logits […, n], action int64 […] from 0. A single illegal action gives about −1e9, whose exp is 0."""
+    """log π(action); logits […, n], action int64 […] from 0. An illegal action gives about −1e9, whose exp is 0."""
     return _at(masked_logits(logits, mask).log_softmax(-1), action)
 
 
@@ -79,10 +80,10 @@ def multi_categorical(
 def logp_entropy(
     kind: str, sizes: Sequence[int], params: Mapping[str, Tensor], action: Tensor, mask: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
-    """(log π(action), H) of the distribution that fits a kind of action space (`core.spec.Leaf`): for losses that serve all kinds.
+    """(log π(action), H) of the distribution that fits a kind of action space, `Leaf.kind` and `Leaf.sizes`.
 
-    params holds `logits`, or `mean` and `log_std` for "box" (not squashed), with all parts of an action in the last dimension; the action
-    keeps the shape of its space. Only discrete and multi-discrete actions have masks.
+    params holds `logits`, or `mean` and `log_std` for "box" (not squashed), with all parts of an action in the last
+    dimension; the action keeps the shape of its space. Only discrete and multi-discrete actions have masks.
     """
     if kind == "discrete":
         return categorical(params["logits"], action, mask)
@@ -121,7 +122,8 @@ def gaussian_entropy(log_std: Tensor) -> Tensor:
 def squashed_gaussian(mean: Tensor, log_std: Tensor, eps: Tensor) -> tuple[Tensor, Tensor]:
     """(action, log π(action)) of action = tanh(mean + σ eps), eps standard normal (Haarnoja et al. 2018, eq. 21).
 
-    The density is over (−1, 1), before any scaling to the bounds of the env. Gradient flows through the sample to mean and log_std.
+    The density is over (−1, 1), before any scaling to the bounds of the env. Gradient flows through the sample to mean
+    and log_std.
     """
     u = mean + torch.exp(log_std) * eps
     logp = -0.5 * eps * eps - log_std - _HALF_LOG_2PI - _log_tanh_slope(u)
@@ -134,7 +136,7 @@ def squashed_gaussian_logp(u: Tensor, mean: Tensor, log_std: Tensor) -> Tensor:
 
 
 def _log_tanh_slope(u: Tensor) -> Tensor:
-    """log(1 − tanh² u) = 2 (log 2 − u − softplus(−2u)), finite for every u: 1 − tanh² is 0 in float32 from |u| = 9 on."""
+    """log(1 − tanh² u) = 2 (log 2 − u − softplus(−2u)), finite for every u; in float32 1 − tanh² is 0 beyond |u| = 9."""
     return 2.0 * (_LOG_2 - u - F.softplus(-2.0 * u))
 
 

@@ -4,8 +4,8 @@
     L = −min(ρ A, clip(ρ, 1 − ε, 1 + ε) A)                    Schulman et al. 2017, eq. 7
     L = −max(min(ρ A, clip(ρ, 1 − ε, 1 + ε) A), c A)  if A < 0      dual clip: Ye et al. 2020, eq. 5
 
-Losses are per sample: the caller takes their mean over valid rows. ε may be a number or a 0-d tensor (a knob). Straight-line torch without
-branches on data, so that make_fx can trace it.
+Losses are per sample: the caller takes their mean over valid rows. ε may be a number or a 0-d tensor (a knob).
+Straight-line torch without branches on data, so that make_fx can trace it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Number = Any  # a float or a 0-d tensor; torch's stubs of clamp know only one of
 
 
 def ppo_policy_loss(log_ratio: Tensor, advantage: Tensor, clip: Number, dual_clip: Number | None = None) -> Tensor:
-    """−min(ρ A, clip(ρ, 1 ± clip) A); with dual_clip = c > 1 also bounded by −c A where A < 0 (there ρ has no other bound)."""
+    """−min(ρ A, clip(ρ, 1 ± clip) A); with dual_clip = c > 1 also at most −c A where A < 0: there ρ has no other bound."""
     ratio = log_ratio.exp()
     surrogate = torch.minimum(ratio * advantage, ratio.clamp(1.0 - clip, 1.0 + clip) * advantage)
     if dual_clip is not None:
@@ -41,7 +41,10 @@ def ppo_value_loss(value: Tensor, old_value: Tensor, target: Tensor, clip: Numbe
 
 
 def kl_estimate(log_ratio: Tensor) -> Tensor:
-    """(ρ − 1) − log ρ per sample: unbiased for KL(π_old ‖ π), never negative (Schulman 2020, "Approximating KL divergence", k3)."""
+    """(ρ − 1) − log ρ per sample of π_old: unbiased for KL(π_old ‖ π), never negative.
+
+    The estimator k3 of Schulman 2020, "Approximating KL divergence".
+    """
     return torch.expm1(log_ratio) - log_ratio  # expm1: near ρ = 1 the difference ρ − 1 would lose all its digits
 
 
@@ -53,7 +56,8 @@ def clip_fraction(log_ratio: Tensor, clip: Number) -> Tensor:
 def normalise(x: Tensor, valid: Tensor | None = None, eps: float = 1e-8) -> Tensor:
     """(x − mean) / (std + eps) over the valid rows, 0 at holes; the variance is divided by n, so one sample gives 0.
 
-    In float64 inside: the mean of equal numbers must be that number, or eps would be dwarfed by rounding and noise amplified to size 1.
+    In float64 inside: the mean of equal numbers must be that number, or eps would be dwarfed by rounding and noise
+    amplified to size 1.
     """
     mean, variance = _moments(x, valid)
     scaled = ((x.to(torch.float64) - mean) / (variance.sqrt() + eps)).to(x.dtype)
@@ -61,7 +65,7 @@ def normalise(x: Tensor, valid: Tensor | None = None, eps: float = 1e-8) -> Tens
 
 
 def explained_variance(prediction: Tensor, target: Tensor, valid: Tensor | None = None) -> Tensor:
-    """1 − Var(target − prediction) / Var(target): 1 is perfect, 0 no better than a constant; 0 if the target is constant."""
+    """1 − Var(target − prediction) / Var(target): 1 is perfect, 0 a constant's; 0 if the target is constant."""
     _, total = _moments(target, valid)
     _, left = _moments(target.to(torch.float64) - prediction, valid)
     constant = total == 0

@@ -2,15 +2,16 @@
 
     δ_t = r_t + γ V(s_{t+1}) − V(s_t)                                            temporal-difference error
 
-with V(s_{t+1}) = 0 after a *terminated* row only. A *truncated* row still bootstraps: `next_value` is V of the true successor of its
-own row (`successor_values` finds it), never of the observation that a reset gave. `done` = terminated or truncated ends the sum over
-time and nothing else. The end of the rows without `done` is a cut like truncation.
+with V(s_{t+1}) = 0 after a *terminated* row only. A *truncated* row still bootstraps: `next_value` is V of the true
+successor of its own row (`successor_values` finds it), never of the observation that a reset gave. `done` = terminated
+or truncated ends the sum over time and nothing else. The end of the rows without `done` is a cut like truncation.
 
-Rows where `valid` is false are holes: they are skipped, the row before them continues with the next valid row of its column, an n-step
-window counts valid rows only, and the result at a hole is 0.
+Rows where `valid` is false are holes: they are skipped, the row before them continues with the next valid row of its
+column, an n-step window counts valid rows only, and the result at a hole is 0.
 
-Every function takes numpy arrays or torch tensors, and gives back the kind (and device) of `reward`, in float32, without gradient. float32 and bool
-in C order on the CPU are read in place, anything else is converted first. Masks may also be numbers, 0 or 1. γ and λ are plain numbers.
+Every function takes numpy arrays or torch tensors, and gives back the kind (and device) of `reward`, in float32,
+without gradient. float32 and bool in C order on the CPU are read in place, anything else is converted first. Masks may
+also be numbers, 0 or 1. γ and λ are plain numbers.
 """
 
 from __future__ import annotations
@@ -82,10 +83,10 @@ def vtrace(
     c_max: float = 1.0,
     valid: Rows | None = None,
 ) -> tuple[Same, Same]:
-    """(value target v, policy-gradient advantage) from data of another policy (Espeholt et al. 2018, eq. 1 and section 4.2).
+    """(value target v, policy-gradient advantage) from data of another policy μ (Espeholt et al. 2018, eq. 1 and 4.2).
 
-    v_t = V_t + Σ_{s≥t} γ^{s−t} (Π_{t≤i<s} c_i) ρ_s δ_s,   A_t = ρ_t (r_t + γ v_{t+1} − V_t),
-    ρ = min(rho_max, π/μ), c = min(c_max, π/μ), log_rho = log π(a|s) − log μ(a|s). On-policy, v is the n-step return to the cut.
+    v_t = V_t + Σ_{s≥t} γ^{s−t} (Π_{t≤i<s} c_i) ρ_s δ_s,   A_t = ρ_t (r_t + γ v_{t+1} − V_t), ρ = min(rho_max, π/μ), c =
+    min(c_max, π/μ), log_rho = log π(a|s) − log μ(a|s). On-policy, v is the n-step return to the cut.
     """
     arrays = _aligned(
         reward=reward,
@@ -104,10 +105,11 @@ def vtrace(
 def successor_values(
     value: Same, last_value: Rows, final_value: Rows, final_at: Rows, valid: Rows | None = None
 ) -> Same:
-    """V of the true successor of each row [T, B], from the values of a chunk's `obs`, `last_obs` [B] and `final_obs` [K].
+    """V of each row's true successor [T, B], from the values of a chunk's `obs`, `last_obs` [B] and `final_obs` [K].
 
-    An ended row (listed in final_at [K, 2]) takes its final value; any other that of the next valid row, and the last one last_value. Without `valid`
-    the observation of a hole counts as a successor, which is the same as long as a hole keeps the observation that was waiting to be acted on.
+    An ended row (listed in final_at [K, 2]) takes its final value; any other that of the next valid row, and the last
+    one last_value. Without `valid` the observation of a hole counts as a successor, which is the same as long as a hole
+    keeps the observation that was waiting to be acted on.
     """
     values, mask = _numbers(value), None if valid is None else _mask(valid)
     last, final = _numbers(last_value), _numbers(final_value)
@@ -120,14 +122,15 @@ def successor_values(
     if values.ndim != 2 or got != expected or mask.shape != values.shape:
         raise UsageError(
             "successor_values expects value [T, B], last_value [B], final_value [K], final_at [K, 2] and valid [T, B], "
-            f"got value {values.shape}, {', '.join(f'{name} {shape}' for name, shape in got.items())}, valid {mask.shape}."
+            f"got value {values.shape}, {', '.join(f'{name} {shape}' for name, shape in got.items())}, "
+            f"valid {mask.shape}."
         )
     try:
         return _like(value, kernels.successor_values(values, last, final, at, mask))
     except IndexError as error:
         raise UsageError(
-            f"final_at names rows up to {at.max(0).tolist()} (lowest {at.min(0).tolist()}), but value has {values.shape[0]} rows and "
-            f"{values.shape[1]} columns. Was final_at re-based when chunks were joined?"
+            f"final_at names (row, column) from {at.min(0).tolist()} to {at.max(0).tolist()}, but value has "
+            f"{values.shape[0]} rows and {values.shape[1]} columns. Was final_at re-based when chunks were joined?"
         ) from error
 
 
@@ -155,7 +158,7 @@ def _plain_memory(x: np.ndarray) -> np.ndarray:
 
 
 def _aligned(**fields: Any) -> list[np.ndarray]:
-    """The fields as [T, B'] arrays that numba reads in place, B' = all dimensions after time; `valid` None means everywhere."""
+    """The fields as [T, B'] arrays that numba reads in place, B' = all dimensions after time; None means true."""
     shape = tuple(fields["reward"].shape)
     if not shape:
         raise UsageError("reward must have time as its first dimension, got a single number.")

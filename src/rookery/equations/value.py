@@ -3,11 +3,13 @@
     y = R + d · V(s')        R = Σ_{i<k} γ^i r_i,   d = γ^k · (1 − terminated),   k = the steps really taken
     td = y − Q(s, a)
 
-One formula serves one-step and n-step data: what differs is in R and d, which belong to each sample (k is smaller near the end of an
-episode). A truncated sample keeps its d. Losses are per sample; `weighted_mean` and `mean_valid` make them one number.
+One formula serves one-step and n-step data: what differs is in R and d, which belong to each sample (k is smaller near
+the end of an episode). A truncated sample keeps its d. Losses are per sample; `weighted_mean` and `mean_valid` make
+them one number.
 
-Straight-line torch without branches on data, so that make_fx can trace it. Masks are 1 where an action is legal; a row without any legal
-action (padding, a terminal state) counts as all legal, because it has to have some finite number that nobody uses.
+Straight-line torch without branches on data, so that make_fx can trace it. Masks are 1 where an action is legal; a row
+without any legal action (padding, a terminal state) counts as all legal, because it has to have some finite number that
+nobody uses.
 """
 
 from __future__ import annotations

@@ -16,15 +16,14 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-REWARD, FLAGS, FINAL, REUSE = 0, 1, 2, 3  # last axis of meta
-META = 4
+REWARD, FLAGS, FINAL, REUSE = range(4)  # last axis of meta
 VALID, FIRST, TERMINATED, TRUNCATED, CUT = 1, 2, 4, 8, 16  # CUT: the episode went on, its rows are lost
 CLOSED = TERMINATED | TRUNCATED | CUT  # the successor lies in the side table
 
 # Columns of the table of lanes: first column, number of columns, slot written next, rows stored, rows too old to draw, valid steps stored, those in
 # rows too old, fresh steps without draws left, draws of all stored steps, valid steps ever inserted.
 LO, WIDTH, HEAD, COUNT, STALE, STEPS, STALE_STEPS, SPENT, DRAWN, INSERTED = range(10)
-LANE = 10
+META, LANE = 4, 10  # how many
 
 # what `insert` answers for a chunk that it refuses (and leaves the ring as it was)
 BAD_SHAPE, MISSING_FINAL, STRAY_FINAL, NOT_ENDED = -1, -2, -3, -4
@@ -181,8 +180,7 @@ def draw(uniform, filled, index, lanes, meta, max_reuse):
         if filled == index.shape[0] or total == 0:
             break
         x = min(int(uniform[i] * (total * width)), total * width - 1)  # the product may round up to its bound
-        r, b = x // width, x % width
-        c = 0
+        r, b, c = x // width, x % width, 0
         while r >= lanes[c, COUNT] - lanes[c, STALE]:
             r -= lanes[c, COUNT] - lanes[c, STALE]
             c += 1
@@ -276,10 +274,10 @@ def follow(index, n_step, gamma, lanes, meta, reward_of, obs_at, next_at, reward
                 successor = -1 - np.int64(meta[slot, column, FINAL])
                 break
             following = after = slot + 1 if slot + 1 < slots else 0
-            while following != head and not meta[following, column, FLAGS] & VALID:
+            while following != head and not meta[following, column, FLAGS] & (VALID | FIRST):
                 following = following + 1 if following + 1 < slots else 0
             if following != head and meta[following, column, FLAGS] & FIRST:
-                successor = after * columns + column  # its episode was dropped: the first hole holds the successor
+                successor = after * columns + column  # its episode is lost: the first hole holds the successor
                 break
             successor = following * columns + column
             if k == n_step or following == head:

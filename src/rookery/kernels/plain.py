@@ -1,7 +1,8 @@
 """Plain twins of the kernels: the definitions, written for the eye and not for speed.
 
-Where a kernel is a backward recursion, its twin is the sum that the paper states, row by row and column by column: the two share no line and
-hardly an idea, so they cannot share a mistake. Everything is float64 inside and rounded to float32 at the end, as in the kernels.
+Where a kernel is a backward recursion, its twin is the sum that the paper states, row by row and column by column: the
+two share no line and hardly an idea, so they cannot share a mistake. Everything is float64 inside and rounded to
+float32 at the end, as in the kernels.
 """
 
 from __future__ import annotations
@@ -111,7 +112,7 @@ def vtrace(
 
 
 def successor_values(value: Array, last_value: Array, final_value: Array, final_at: Array, valid: Array) -> Array:
-    """The value of the final observation if the row ended, else of the next valid row, else of what is acted on next."""
+    """The value of the final observation if the row ended, else of the next valid row, else last_value."""
     next_value = np.zeros(value.shape, np.float32)
     ended = {(int(t), int(b)): final_value[k] for k, (t, b) in enumerate(final_at)}
     for t, b in _cells(valid):

@@ -2,15 +2,16 @@
 
 Common to all kernels
 * Arrays are C-contiguous: float32 numbers, bool masks. A new array is returned and no input is written.
-* A row with `valid` false is a hole: it is skipped, whatever it contains (also NaN), and its output is 0. The row before it continues
-  with the next valid row of its column.
-* `next_value` is V of the true successor of its own row, also where an episode was cut (`done` without `terminated`) and where the column
-  ends. Where `terminated` it is not even read, so it may be anything.
-* Numbers accumulate in float64 (γ is one anyway) and are rounded to float32 once, when written: a long column with γ near 1 loses nothing, and
-  the twin, which sums in another order, agrees to the last bit of float32 or the one beside it.
+* A row with `valid` false is a hole: it is skipped, whatever it contains (also NaN), and its output is 0. The row
+  before it continues with the next valid row of its column.
+* `next_value` is V of the true successor of its own row, also where an episode was cut (`done` without `terminated`)
+  and where the column ends. Where `terminated` it is not even read, so it may be anything.
+* Numbers accumulate in float64 (γ is one anyway) and are rounded to float32 once, when written: a long column with γ
+  near 1 loses nothing, and the twin, which sums in another order, agrees to the last bit of float32 or the one beside
+  it.
 
-No `fastmath` and no `parallel` (both change bits). Callees must stay in this file: numba's cache notices changes in the file of the
-outermost function only.
+No `fastmath` and no `parallel` (both change bits). Callees must stay in this file: numba's cache notices changes in the
+file of the outermost function only.
 """
 
 from __future__ import annotations
@@ -131,8 +132,7 @@ def vtrace(
     """v_t − V_t = δ_t + γ c_t (v_{t+1} − V_{t+1});  A_t = ρ_t (r_t + γ v_{t+1} − V_t)."""
     rows, columns = reward.shape
     vs, advantage = np.zeros((rows, columns), np.float32), np.zeros((rows, columns), np.float32)
-    following_vs = np.zeros(columns, np.float64)  # v of the next valid row of each column
-    following_correction = np.zeros(columns, np.float64)  # its v − V
+    following_vs, following_correction = np.zeros(columns), np.zeros(columns)  # v and v − V of the next valid row
     is_last = np.ones(columns, np.bool_)
     for t in range(rows - 1, -1, -1):
         for b in range(columns):
@@ -141,10 +141,8 @@ def vtrace(
             ratio = np.exp(np.float64(log_rho[t, b]))
             rho = rho_max if ratio > rho_max else ratio  # not min(): a NaN must come out as NaN, to be seen
             c = c_max if ratio > c_max else ratio
-            now = np.float64(value[t, b])
-            delta = np.float64(reward[t, b]) - now  # r + γ V' − V
-            error = delta  # r + γ v' − V
-            correction = 0.0
+            delta = np.float64(reward[t, b]) - np.float64(value[t, b])  # r + γ V' − V
+            error, correction = delta, 0.0  # error: r + γ v' − V
             if not terminated[t, b]:
                 ahead = np.float64(next_value[t, b])
                 delta += gamma * ahead
@@ -154,9 +152,9 @@ def vtrace(
                 error += gamma * ahead
             correction += rho * delta
             following_correction[b] = correction
-            following_vs[b] = now + correction
+            following_vs[b] = np.float64(value[t, b]) + correction
             is_last[b] = False
-            vs[t, b] = now + correction
+            vs[t, b] = following_vs[b]
             advantage[t, b] = rho * error
     return vs, advantage
 
@@ -165,7 +163,7 @@ def vtrace(
 def successor_values(
     value: np.ndarray, last_value: np.ndarray, final_value: np.ndarray, final_at: np.ndarray, valid: np.ndarray
 ) -> np.ndarray:
-    """V of each row's successor: its final observation if it ended, else the next valid row, else what is acted on next."""
+    """V of each row's successor: its final observation if it ended, else the next valid row, else last_value."""
     rows, columns = value.shape
     next_value = np.zeros((rows, columns), np.float32)
     following = last_value.copy()

@@ -1,6 +1,6 @@
 """Networks built from the spaces: encoders, normaliser, heads, and the blocks to build one's own."""
 
-from rookery.nets.build import ObservationEncoder, build_encoder
+from rookery.nets.build import build_encoder
 from rookery.nets.config import ModelConfig
 from rookery.nets.heads import Critic, Dueling, QNetwork
 from rookery.nets.modules import Scalar, linear, mlp, modules_with_own_loss, orthogonal_
@@ -14,7 +14,6 @@ __all__ = [
     "ModelConfig",
     "Normalise",
     "NormaliseObs",
-    "ObservationEncoder",
     "PolicyHead",
     "QNetwork",
     "Scalar",

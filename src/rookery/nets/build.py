@@ -18,56 +18,47 @@ from rookery.core.errors import ConfigError
 from rookery.core.spec import describe, without_mask, zeros
 from rookery.core.tree import Tree, leaves, tree_map
 from rookery.nets.config import ModelConfig
-from rookery.nets.encoders import Encoder
+from rookery.nets.encoders import Encoder, paths_of
 from rookery.nets.normalise import normaliser_of, observation_of
 
 
-class ObservationEncoder(nn.Module):
-    """What every network begins with: `encoder(obs) -> [..., out_features]`."""
+class OwnEncoder(nn.Module):
+    """A user's encoder, which need not know of masks, normalisers and time."""
 
-    def __init__(self, normaliser: nn.Module | None, body: nn.Module, out_features: int):
+    def __init__(self, module: Any, obs_spec: Tree, config: ModelConfig):
         super().__init__()
-        self.normaliser, self.body, self.out_features = normaliser, body, out_features
+        self.normaliser = normaliser_of(obs_spec) if config.normalise_obs else None
+        self.module = module
+        self.out_features = int(module.out_features)
+        self.shapes = tree_map(lambda leaf: leaf.shape, obs_spec)
+        path, leaf = next(paths_of(obs_spec))
+        self.path, self.rank = path, len(leaf.shape)  # of the leaf whose leading dimensions are read
 
     def forward(self, obs: Tree) -> Tensor:
         obs = observation_of(obs)
         if self.normaliser is not None:
             obs = self.normaliser(obs)
-        return self.body(obs)
-
-
-class Folded(nn.Module):
-    """A user's encoder, which need not know of time: leading dimensions are folded into one and unfolded after it."""
-
-    def __init__(self, module: nn.Module, obs_spec: Tree):
-        super().__init__()
-        self.module = module
-        self.shapes = tree_map(lambda leaf: leaf.shape, obs_spec)
-        self.rank = len(leaves(self.shapes)[0])
-
-    def forward(self, obs: Tree) -> Tensor:
-        some = leaves(obs)[0]
+        some = obs
+        for key in self.path:
+            some = some[key]
         lead = some.shape[: some.dim() - self.rank]
         if len(lead) == 1:
             return self.module(obs)
         rows = math.prod(lead)  # not -1: there may be no rows at all
         features = self.module(tree_map(lambda shape, x: x.reshape(rows, *shape), self.shapes, obs))
-        return features.reshape(*lead, features.shape[-1])
+        return features.reshape(*lead, self.out_features)
 
 
-def build_encoder(obs_spec: Tree, config: ModelConfig) -> ObservationEncoder:
+def build_encoder(obs_spec: Tree, config: ModelConfig) -> Encoder | OwnEncoder:
     """A fresh encoder on the CPU; `forward(obs)` takes the whole observation with any leading dimensions."""
     spec = without_mask(obs_spec)
     if not leaves(spec):
         raise ConfigError(f"the observation {describe(obs_spec)} has nothing for a network to see but its action mask.")
-    normaliser = normaliser_of(spec) if config.normalise_obs else None
     if config.encoder is None:
-        encoder = Encoder(spec, config)
-        return ObservationEncoder(normaliser, encoder, encoder.out_features)
-    module = _user_module(spec, config)
-    result = ObservationEncoder(normaliser, Folded(module, spec), int(module.out_features))
-    _try_out(result, spec, config)
-    return result
+        return Encoder(spec, config)
+    encoder = OwnEncoder(_user_module(spec, config), spec, config)
+    _try_out(encoder, spec, config)
+    return encoder
 
 
 def _user_module(spec: Tree, config: ModelConfig) -> Any:
@@ -99,7 +90,7 @@ def _find(name: str) -> Any:
     return load(name) if ":" in name else lookup("encoder", name)
 
 
-def _try_out(encoder: ObservationEncoder, spec: Tree, config: ModelConfig) -> None:
+def _try_out(encoder: OwnEncoder, spec: Tree, config: ModelConfig) -> None:
     """Two rows of zeros must give [2, out_features] floats: better said here than in the middle of a matrix product."""
     obs = tree_map(lambda array: torch.as_tensor(array, device="cpu"), zeros(spec, 2))
     training = encoder.training

@@ -12,6 +12,7 @@ from rookery.core.section import Section
 Activation = Literal["tanh", "relu", "elu", "gelu", "silu"]
 Init = Literal["default", "orthogonal"]
 Conv = tuple[PositiveInt, PositiveInt, PositiveInt]
+NATURE = ((32, 8, 4), (64, 4, 2), (64, 3, 1))  # Mnih 2015
 
 
 class ModelConfig(Section):
@@ -21,14 +22,8 @@ class ModelConfig(Section):
     activation: Activation = "relu"  # after every hidden and image layer
     normalise_obs: bool = False  # float observations to mean 0 and deviation 1, by running statistics, clipped at ±10
     init: Init = "default"  # of the weights; orthogonal: gain √2 in hidden layers, zero bias
-    convs: tuple[Conv, ...] = (
-        (32, 8, 4),
-        (64, 4, 2),
-        (64, 3, 1),
-    )  # image layers: channels, kernel, stride; []: pixels as a vector
-    encoder: str | None = (
-        None  # own encoder instead of all the above but normalise_obs: "module:Class" or a registered name
-    )
+    convs: tuple[Conv, ...] = NATURE  # image layers: [channels, kernel, stride]; []: the pixels as a vector
+    encoder: str | None = None  # own encoder ("module:Class" or a registered name); hidden and convs are then unused
     kwargs: dict[str, Any] = {}  # passed to the own encoder: Class(obs_spec, **kwargs)
 
     @field_validator("kwargs")

@@ -6,7 +6,8 @@
     multi-binary              as 0.0 and 1.0
     dict, tuple               the parts, concatenated in the order of the space
 
-and then the hidden layers. Functions without parameters are plain callables, not modules: a module call costs a microsecond.
+and then the hidden layers. Functions without parameters are plain callables, and encoders one flat module: a module call costs
+microseconds, and there is one per layer and env step.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from rookery.core.spec import Leaf, describe
 from rookery.core.tree import Tree
 from rookery.nets.config import ModelConfig
 from rookery.nets.modules import ACTIVATIONS, HIDDEN_GAIN, mlp, orthogonal_
+from rookery.nets.normalise import normaliser_of, observation_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,24 +111,25 @@ def transform_of(leaf: Leaf) -> tuple[Callable[[Tensor], Tensor], int]:
     return Flat(len(leaf.shape)), width
 
 
-def _paths(spec: Tree, above: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Leaf]]:
+def paths_of(spec: Tree, above: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Leaf]]:
     """Leaves with their keys as a tuple: a key may contain the slash of written paths."""
     if isinstance(spec, Leaf):
         yield above, spec
         return
     for key, part in spec.items():
-        yield from _paths(part, (*above, key))
+        yield from paths_of(part, (*above, key))
 
 
 class Encoder(nn.Module):
-    """Features of all leaves, concatenated, then the hidden layers. Built from the spec without action mask."""
+    """Mask off → normaliser → features of all leaves, concatenated → hidden layers. Built from the spec without action mask."""
 
     def __init__(self, obs_spec: Tree, config: ModelConfig):
         super().__init__()
+        self.normaliser = normaliser_of(obs_spec) if config.normalise_obs else None
         self.images = nn.ModuleList()
         plan: list[tuple[tuple[str, ...], Callable[[Tensor], Tensor] | int]] = []
         width = 0
-        for path, leaf in _paths(obs_spec):
+        for path, leaf in paths_of(obs_spec):
             transform: Callable[[Tensor], Tensor] | int
             if leaf.is_image and config.convs:
                 image = Pixels(leaf, config, f"the image {'/'.join(path)!r}" if path else "the image")
@@ -145,6 +148,9 @@ class Encoder(nn.Module):
         self.out_features = config.hidden[-1] if config.hidden else width
 
     def forward(self, obs: Tree) -> Tensor:
+        obs = observation_of(obs)
+        if self.normaliser is not None:
+            obs = self.normaliser(obs)
         parts = []
         for path, transform in self.plan:
             x = obs

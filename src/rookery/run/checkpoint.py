@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from rookery.core.errors import CheckpointError
-from rookery.run.durable import fsync_folder, write_file
+from rookery.run.durable import NewFiles, fsync_folder, write_file
 from rookery.run.manifest import (
     COMMIT,
     MANIFEST,
@@ -145,9 +145,9 @@ class Checkpoints:
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             temporary.mkdir()
-            text = compose(step, kind, meta, encoded.write(temporary))
-            write_file(temporary / MANIFEST, text)
-            fsync_folder(temporary)
+            with NewFiles(temporary) as files:
+                text = compose(step, kind, meta, encoded.write(files))
+                files.write(MANIFEST, [text])
             self._publish(temporary, name, commit_text(text))
         except OSError as error:
             shutil.rmtree(temporary, ignore_errors=True)

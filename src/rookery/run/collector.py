@@ -100,6 +100,8 @@ class Collector:
             if step.final:
                 final_at += [(t, i) for i, _ in step.final]
                 final_obs += [obs for _, obs in step.final]
+            for i in step.cut:
+                _close(buffer, t, i, final_at, final_obs)
             if step.ended:
                 ended += step.ended
                 for end in step.ended:
@@ -107,12 +109,13 @@ class Collector:
                         self.on_episode(end)
             if limits.steps is not None or limits.episodes is not None:
                 limits = _left(limits, step)
+        order = sorted(range(len(final_at)), key=final_at.__getitem__)
         filled = buffer if used == rows else tree_map(lambda x: x[:used], buffer)
         chunk = Chunk(
             rows=filled,
             last_obs=self.obs,
-            final_obs=_stacked(final_obs, self.env.obs_spec),
-            final_at=np.array(final_at, np.int64).reshape(-1, 2),
+            final_obs=_stacked([final_obs[k] for k in order], self.env.obs_spec),
+            final_at=np.array([final_at[k] for k in order], np.int64).reshape(-1, 2),
             version=next(iter(self.players.values())).version,
             collector=self.index,
             episodes=ended,
@@ -139,9 +142,7 @@ class Collector:
         np.logical_and(self.first, ~step.valid, out=self.first)  # a hole does not use up the start of an episode
         self.first |= step.terminated
         self.first |= step.truncated
-        if step.cut:  # a dropped episode: its last hole carries the cut, so that nothing is summed across it
-            buffer["truncated"][t, step.cut] = True
-            self.first[step.cut] = True
+        self.first[step.cut] = True
         if self.on_step is not None:
             self.on_step(self, step)
         return step
@@ -201,6 +202,15 @@ class Collector:
 
     def close(self) -> None:
         self.env.close()
+
+
+def _close(buffer: dict[str, Tree], t: int, i: int, final_at: list[tuple[int, int]], final_obs: list[Tree]) -> None:
+    """Row t of column i is the hole of a dropped episode: its last good row is cut there, like at a time limit."""
+    rows = np.flatnonzero(buffer["valid"][:t, i])
+    if len(rows) and not (buffer["terminated"][rows[-1], i] or buffer["truncated"][rows[-1], i]):
+        buffer["truncated"][rows[-1], i] = True
+        final_at.append((int(rows[-1]), int(i)))
+        final_obs.append(tree_map(lambda x: x[t, i].copy(), buffer["obs"]))
 
 
 def _left(limits: Limits, step: Step) -> Limits:

@@ -52,6 +52,10 @@ class Console:
         self._unseen = False  # a report came after the last line
         self._trail: deque[tuple[float, int]] = deque(maxlen=40)  # (time, steps) of pictures, for the rate
 
+    @classmethod
+    def from_config(cls, config: Any) -> Console:
+        return cls(config.train.max_steps, live=config.log.progress)
+
     def open(self, folder: Path, resume_step: int | None) -> None:
         self._title, self._steps, self._due = Path(folder).name, resume_step or 0, self._now()
         self._trail.append((self._due, self._steps))

@@ -120,7 +120,9 @@ class Experiment:
             start_from(trainer, self.init_from)
         if saved is not None:
             self._restore(saved)
-        self.sinks = Sinks(self._sinks())
+        sinks = self._sinks()
+        self.sinks = Sinks(sinks)
+        trainer.on_round = [sink.tick for sink in sinks if hasattr(sink, "tick")]
         self.sinks.open(folder.path, resume_step=trainer.steps if saved is not None else None)
         if saved is not None:
             self.sinks.restore(saved["experiment"]["sinks"])
@@ -260,7 +262,8 @@ class _Best(Callback):
 
 def _make_sink(name: str, config: Config) -> Any:
     make: Callable[..., Any] = registry.lookup("sink", name)
-    return make(config) if getattr(make, "takes_config", False) else make()
+    from_config = getattr(make, "from_config", None)
+    return make() if from_config is None else from_config(config)
 
 
 def _short(env_id: str | None) -> str:

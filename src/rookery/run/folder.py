@@ -26,6 +26,8 @@ from rookery.run.durable import fsync_folder, write_file
 
 OnExists = Literal["fail", "resume", "new"]
 
+LOCK_SECONDS = 0.5  # before a folder counts as in use
+
 _LOCK = ".lock"
 _RUN_FILES = ("config.yaml", "metrics.jsonl", "summary.json", "checkpoints")  # any of these: a run was here
 _log = logging.getLogger(__name__)
@@ -175,10 +177,9 @@ def _acquire(path: Path) -> int | None:
     except OSError as error:
         raise UsageError(f"the run folder {path} cannot be written: {error.strerror}. Choose another --out.") from error
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(descriptor)
-        return None
+        if not _flock(descriptor):
+            os.close(descriptor)
+            return None
     except OSError as error:  # some network file systems have no locks
         _log.warning("%s cannot be locked (%s): take care that no second run writes into it", path, error.strerror)
     try:
@@ -188,6 +189,20 @@ def _acquire(path: Path) -> int | None:
         os.close(descriptor)
         raise UsageError(f"the run folder {path} cannot be written: {error.strerror}. Choose another --out.") from error
     return descriptor
+
+
+def _flock(descriptor: int) -> bool:
+    """Try for a moment: a worker forked just before its trainer was killed holds the lock until it first runs."""
+    deadline = time.monotonic() + LOCK_SECONDS
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() >= deadline:
+                return False
+            time.sleep(0.01)
+        else:
+            return True
 
 
 def _in_use(path: Path) -> str:

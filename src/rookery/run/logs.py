@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import sys
 from pathlib import Path
@@ -28,6 +29,10 @@ class _LogFile(logging.FileHandler):
         logging.getLogger(__name__).warning(
             "%s can no longer be written (%s); the text log ends here", self.baseFilename, error
         )
+
+    def close(self) -> None:
+        with contextlib.suppress(OSError):  # what could not be written is flushed once more
+            super().close()
 
 
 class _Stderr(logging.StreamHandler):

@@ -29,8 +29,7 @@ from rookery.core.yamltext import read_file
 from rookery.run.rules import broken_rules
 
 if TYPE_CHECKING:
-    from rookery.algos.base import AlgoConfig, Algorithm
-    from rookery.data.config import ReplayConfig, RolloutConfig
+    from rookery.algos.base import Algorithm
     from rookery.envs.config import EnvConfig
     from rookery.nets.config import ModelConfig
     from rookery.run import config as run_config
@@ -57,10 +56,10 @@ STORES = {"replay": "rookery.data.config:ReplayConfig", "rollout": "rookery.data
 class Config:
     """A validated config. Made by `load_config`; equal configs have equal trees, wherever their values came from."""
 
-    algo: AlgoConfig | Any
+    algo: Any  # Config of the algorithm
     env: EnvConfig
     model: ModelConfig
-    store: ReplayConfig | RolloutConfig | Any
+    store: Any  # ReplayConfig or RolloutConfig, as the algorithm's store_kind says
     train: run_config.TrainConfig
     eval: run_config.EvalConfig
     checkpoint: run_config.CheckpointConfig

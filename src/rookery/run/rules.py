@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from rookery.core import registry
+from rookery.core.errors import ConfigError
 
 if TYPE_CHECKING:
     from rookery.run.resolve import Config
@@ -16,7 +17,14 @@ if TYPE_CHECKING:
 
 def broken_rules(config: Config) -> list[str]:
     """All broken rules: the general ones, then the algorithm's."""
-    return [*_learns(config), *_stops(config), *_rolls_back(config), *_names(config), *config.algorithm.rules(config)]
+    return [
+        *_learns(config),
+        *_stops(config),
+        *_rolls_back(config),
+        *_names(config),
+        *_env(config),
+        *config.algorithm.rules(config),
+    ]
 
 
 def _learns(config: Config) -> Iterator[str]:
@@ -64,3 +72,19 @@ def _names(config: Config) -> Iterator[str]:
         if name not in known:
             hint = registry.did_you_mean(name, known)
             yield f"log.sinks: unknown sink {name!r}.{hint} Known: {', '.join(known) or 'none'}"
+
+
+def _env(config: Config) -> Iterator[str]:
+    """The env must be known before a folder is made for the run; whether it can be built is seen when it is."""
+    from rookery.envs.build import find_spec
+
+    name = config.env.id
+    if name is None or name in registry.names("env"):
+        return
+    try:
+        if ":" in name:
+            registry.import_module(name.partition(":")[0])
+        else:
+            find_spec(name)
+    except ConfigError as error:
+        yield f"env.id: {error}"

@@ -18,7 +18,7 @@ from rookery.core.tree import Tree
 from rookery.run.config import SentinelConfig
 from rookery.run.durable import fsync_folder
 from rookery.run.folder import write_json_atomic
-from rookery.run.statefile import encode
+from rookery.run.statefile import write_state
 
 COLLAPSED = 1e-3  # entropy relative to the highest seen
 ENTROPY_PATIENCE = 3  # reports in a row
@@ -126,7 +126,7 @@ def save_batch(folder: Path, batch: Tree, numbers: dict[str, float], update: int
     ).exists():  # the same one, after a rollback
         number += 1
     path.mkdir(parents=True)
-    encode({"batch": batch}).write(path)
+    write_state(path, {"batch": batch})
     values = {name: value if math.isfinite(value) else str(value) for name, value in numbers.items()}
     write_json_atomic(path / "metrics.json", {"update": update, "metrics": values})
     fsync_folder(folder)

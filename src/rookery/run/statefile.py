@@ -16,7 +16,7 @@ import json
 import math
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 
 from rookery.core.errors import CheckpointError
-from rookery.run.durable import FileInfo, HashedFile, check_name, open_plain, parse_json, read_file, write_file
+from rookery.run.durable import FileInfo, NewFiles, check_name, open_plain, parse_json, read_file
 
 STATE = "state.json"
 SUFFIX = ".safetensors"
@@ -54,10 +54,16 @@ class Encoded:
         """About what the files will need."""
         return len(self.text) + sum(array.nbytes + 128 for arrays in self.files.values() for array in arrays.values())
 
-    def write(self, folder: Path) -> dict[str, FileInfo]:
-        """All files, durable; the folder's own entry is left to the caller."""
-        infos = {name: _write_arrays(folder / name, arrays) for name, arrays in self.files.items()}
-        return infos | {STATE: write_file(folder / STATE, self.text)}
+    def write(self, files: NewFiles) -> dict[str, FileInfo]:
+        """All files of the state."""
+        infos = {name: files.write(name, _safetensors(name, arrays)) for name, arrays in self.files.items()}
+        return infos | {STATE: files.write(STATE, [self.text])}
+
+
+def write_state(folder: Path, state: dict[str, Any]) -> dict[str, FileInfo]:
+    """Write a state tree into an existing folder, durably; returns what was written, for `read_state`."""
+    with NewFiles(folder) as files:
+        return encode(state).write(files)
 
 
 def encode(state: dict[str, Any]) -> Encoded:
@@ -130,7 +136,8 @@ def _escape(key: Any, path: str) -> str:
     return "$" + key if key.startswith("$") else key
 
 
-def _write_arrays(path: Path, arrays: dict[str, np.ndarray]) -> FileInfo:
+def _safetensors(file: str, arrays: dict[str, np.ndarray]) -> Iterator[bytes | memoryview]:
+    """The bytes of a safetensors file, array by array, without a copy of those that are contiguous."""
     header: dict[str, Any] = {}
     end = 0
     for name, array in arrays.items():
@@ -139,13 +146,11 @@ def _write_arrays(path: Path, arrays: dict[str, np.ndarray]) -> FileInfo:
     text = json.dumps(header, separators=(",", ":")).encode("ascii")
     text += b" " * (-len(text) % 8)  # the format aligns the data
     if len(text) > MAX_HEADER_BYTES:
-        raise CheckpointError(f"{path.name} would hold {len(arrays)} arrays; join small arrays in state().")
-    with HashedFile(path) as file:
-        file.write(len(text).to_bytes(8, "little") + text)
-        for array in arrays.values():
-            dense = np.asarray(array, dtype=array.dtype.newbyteorder("<"), order="C")  # no copy if it already is
-            file.write(dense.reshape(-1).view(np.uint8).data)
-    return file.info
+        raise CheckpointError(f"{file} would hold {len(arrays)} arrays; join small arrays in state().")
+    yield len(text).to_bytes(8, "little") + text
+    for array in arrays.values():
+        dense = np.asarray(array, dtype=array.dtype.newbyteorder("<"), order="C")
+        yield dense.reshape(-1).view(np.uint8).data
 
 
 def read_state(folder: Path, names: Iterable[str]) -> dict[str, Any]:

@@ -62,7 +62,7 @@ class Trainer:
         self.reason: str | None = None  # why the run ends
         self.interrupted: Callable[[], str | None] = lambda: None  # a reason to stop at once, without closing evaluation
         self.closed_at: int | None = None  # steps at which the closing evaluation and report took place
-        self.on_batch_error: Callable[[Any, Any], None] | None = None
+        self.on_round: list[Callable[[int], None]] = []  # told the steps after every round: the live view
         self._pending: dict[str, float] = {}  # evaluation metrics for the next report
         self._eval_env: Any = None
         self._eval_actor = self.parts.actor()
@@ -87,6 +87,8 @@ class Trainer:
             if self._due(self.config.log.every_steps, before):
                 yield self.report()
             self.after_round(before)
+            for tell in self.on_round:
+                tell(self.steps)
         if self.reason is not None and self.closed_at != self.steps:
             yield self.close()
 

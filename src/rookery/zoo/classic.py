@@ -8,13 +8,13 @@ CARTPOLE_DQN: dict[str, Any] = {
     "algo": {
         "name": "dqn",
         "gamma": 0.99,
-        "lr": 2.3e-3,
-        "target_every": 10,
-        "epsilon": {"kind": "linear", "start": 1.0, "end": 0.04, "steps": 8_000},  # 16 % of the run
+        "lr": {"kind": "linear", "start": 1e-3, "end": 1e-5, "steps": None},  # a late step must not undo what was learnt
+        "target_every": 200,
+        "epsilon": {"kind": "linear", "start": 1.0, "end": 0.05, "steps": 8_000},
     },
     "env": {"id": "CartPole-v1", "num": 1},
-    "model": {"hidden": [256, 256]},
-    "store": {"capacity": 100_000, "batch_size": 64, "min_fill": 1_000, "updates_per_step": 0.5},
+    "model": {"hidden": [128, 128]},
+    "store": {"capacity": 50_000, "batch_size": 64, "min_fill": 1_000, "updates_per_step": 1.0},
     "train": {"max_steps": 50_000},
     "eval": {"every_steps": 5_000},
 }
@@ -31,7 +31,7 @@ CARTPOLE_PPO: dict[str, Any] = {
         "minibatches": 1,
     },
     "env": {"id": "CartPole-v1", "num": 8},
-    "train": {"max_steps": 100_000},
+    "train": {"max_steps": 98_304},  # 384 whole rollouts
 }
 
 ACROBOT_DQN: dict[str, Any] = {

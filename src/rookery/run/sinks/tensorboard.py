@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from rookery.run.sinks.fanout import Background
 from rookery.run.sinks.values import Histogram, Image, Record, Table
 
 
@@ -19,12 +20,20 @@ class TensorBoard:
         self._folder = folder
         self._writer: Any = None
 
+    @classmethod
+    def from_config(cls, config: Any) -> Background:
+        """In a thread of its own: neither its import nor its disk makes the run wait."""
+        return Background(cls())
+
     def open(self, folder: Path, resume_step: int | None) -> None:
         from torch.utils.tensorboard import SummaryWriter
 
-        # events after the checkpoint that the run resumes from are hidden; those of that step itself stay
-        purge = None if resume_step is None else resume_step + 1
-        self._writer = SummaryWriter(str(Path(folder) / self._folder), purge_step=purge, flush_secs=10)
+        target = Path(folder) / self._folder
+        # hides events after the checkpoint that the run resumes from (those of that step itself stay), or all events of
+        # an earlier attempt that was killed before its first checkpoint
+        again = target.is_dir() and any(target.iterdir())
+        purge = resume_step + 1 if resume_step is not None else 0 if again else None
+        self._writer = SummaryWriter(str(target), purge_step=purge, flush_secs=10)
 
     def report(self, record: Record) -> None:
         step = int(record["steps"])

@@ -1,0 +1,122 @@
+"""The learning gates: does the last policy at the step budget reach its return, over many seeds?
+
+    python bench/learn.py [PRESET …] [--seeds N] [--first SEED] [--jobs J] [--out DIR] [key=value …]
+
+Every seed is a run of its own; its *last* policy is judged greedily on 100 episodes whose seeds no run has used for selection.
+The gate is on the interquartile mean over the seeds, with a bootstrap interval. With the gold seeds and no overrides the
+figures go to src/rookery/zoo/results.json and the curves to docs/curves/.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+
+ROOT = Path(__file__).resolve().parent.parent
+RESULTS = ROOT / "src" / "rookery" / "zoo" / "results.json"
+CURVES = ROOT / "docs" / "curves"
+GATES = {  # preset → (seeds, return that the interquartile mean must reach)
+    "cartpole-dqn": (10, 475.0),
+    "cartpole-ppo": (10, 475.0),
+    "pendulum-sac": (10, -200.0),
+    "pendulum-ppo": (10, -200.0),
+    "acrobot-dqn": (5, -85.0),
+}
+EPISODES, TEST_SEED = 100, 1_000_003
+
+
+def iqm(values: np.ndarray) -> float:
+    """Mean of the middle half: a quarter of the values is left out at either end, fractions of a value weighted."""
+    ordered = np.sort(values)
+    edges = np.arange(len(ordered) + 1) / len(ordered)
+    share = np.clip(np.minimum(edges[1:], 0.75) - np.maximum(edges[:-1], 0.25), 0, None)
+    return float((ordered * share).sum() / share.sum())
+
+
+def interval(values: np.ndarray, draws: int = 2000) -> tuple[float, float]:
+    """95 % bootstrap interval of the interquartile mean."""
+    rng = np.random.Generator(np.random.PCG64(0))
+    means = [iqm(rng.choice(values, len(values))) for _ in range(draws)]
+    return float(np.quantile(means, 0.025)), float(np.quantile(means, 0.975))
+
+
+def one(preset: str, seed: int, out: Path, overrides: list[str]) -> dict:
+    """Train one seed, judge its last policy."""
+    folder = out / f"{preset}-{seed}"
+    python = [sys.executable, "-m", "rookery"]
+    started = time.monotonic()
+    train = [*python, "train", preset, *overrides, "log.sinks=[jsonl]", f"--seed={seed}", f"--out={folder}", "--on-exists=resume"]
+    done = subprocess.run(train, capture_output=True, text=True, cwd=ROOT)
+    if done.returncode:
+        raise SystemExit(f"{' '.join(train)} failed with {done.returncode}:\n{done.stdout}{done.stderr}")
+    judge = [*python, "eval", str(folder), "--json", f"--episodes={EPISODES}", f"--seed={TEST_SEED}", "--checkpoint=last"]
+    judged = subprocess.run(judge, capture_output=True, text=True, cwd=ROOT, check=True)
+    result = json.loads(judged.stdout)
+    summary = json.loads((folder / "summary.json").read_text())
+    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    curve = [(m["eval/steps"], m["eval/return_mean"]) for m in lines if "eval/return_mean" in m]
+    print(f"{preset} seed {seed}: {result['mean']:.1f} ± {result['std']:.1f}  ({time.monotonic() - started:.0f} s, {summary['learning_mode']})", flush=True)
+    return {"seed": seed, "mean": result["mean"], "steps": summary["steps"], "mode": summary["learning_mode"], "curve": curve}
+
+
+def gate(preset: str, seeds: range, out: Path, jobs: int, overrides: list[str]) -> dict:
+    with ThreadPoolExecutor(jobs) as pool:
+        runs = list(pool.map(lambda seed: one(preset, seed, out, overrides), seeds))
+    means = np.array([run["mean"] for run in runs])
+    low, high = interval(means)
+    wanted = GATES[preset][1]
+    passed = iqm(means) >= wanted
+    print(f"{preset}: IQM {iqm(means):.1f} [{low:.1f}, {high:.1f}] over {len(runs)} seeds, gate {wanted}: {'met' if passed else 'MISSED'}", flush=True)
+    return {"iqm": iqm(means), "low": low, "high": high, "gate": wanted, "met": bool(passed), "runs": runs}
+
+
+def store(preset: str, result: dict) -> None:
+    """Figure into the zoo, curve into the docs."""
+    results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+    runs = result["runs"]
+    measured = {
+        "return_iqm": round(result["iqm"], 2),
+        "interval": [round(result["low"], 2), round(result["high"], 2)],
+        "steps": runs[0]["steps"],
+        "seeds": len(runs),
+        "episodes": EPISODES,
+        "mode": runs[0]["mode"],
+        "gate": result["gate"],
+    }
+    results[preset] = {"status": "gold" if result["met"] and len(runs) >= 5 else "silver", "measured": measured}
+    RESULTS.write_text(json.dumps(dict(sorted(results.items())), indent=1) + "\n")
+    CURVES.mkdir(parents=True, exist_ok=True)
+    (CURVES / f"{preset}.json").write_text(json.dumps({"preset": preset, **result}, indent=None) + "\n")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("words", nargs="*", help="presets and key=value overrides")
+    parser.add_argument("--seeds", type=int)
+    parser.add_argument("--first", type=int, default=0)
+    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--out", type=Path, default=ROOT / "runs" / "learn")
+    args = parser.parse_args()
+    overrides = [word for word in args.words if "=" in word]
+    presets = [word for word in args.words if "=" not in word] or list(GATES)
+    failed = []
+    for preset in presets:
+        count = args.seeds or GATES[preset][0]
+        result = gate(preset, range(args.first, args.first + count), args.out, args.jobs, overrides)
+        if not overrides and args.first == 0 and count >= GATES[preset][0]:
+            store(preset, result)
+        if not result["met"]:
+            failed.append(preset)
+    if failed:
+        raise SystemExit(f"gates missed: {', '.join(failed)}")
+
+
+if __name__ == "__main__":
+    main()

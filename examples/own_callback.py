@@ -1,0 +1,52 @@
+"""A callback: data of your own per episode, metrics of your own, and a reason to stop.
+
+python examples/own_callback.py
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rookery import Callback, Experiment
+from rookery.run.progress import Episode, Progress, StepRecord
+
+
+class Steadiness(Callback):
+    """How far the pole leans on average; ends the run when it leans little for a whole report."""
+
+    def __init__(self, steady: float):
+        self.steady = steady
+        self.reports = 0
+
+    def episode_start(self, episode: Episode) -> None:
+        episode.data["lean"] = 0.0  # saved with a checkpoint: arrays and JSON values only
+
+    def episode_step(self, episode: Episode, step: StepRecord) -> None:
+        episode.data["lean"] = episode.data.get("lean", 0.0) + abs(float(step.obs[2]))
+
+    def episode_end(self, episode: Episode) -> None:
+        episode.metrics["lean"] = episode.data["lean"] / episode.length  # → lean_mean, lean_min, lean_max
+
+    def report(self, progress: Progress) -> None:
+        self.reports += 1
+        progress.record("own/reports", self.reports)  # in the next report
+        lean = progress.metrics.get("lean_mean")
+        if lean is not None and lean < self.steady:
+            progress.stop(f"the pole leans {lean:.3f} rad on average")
+
+    def state(self) -> dict[str, Any]:
+        return {"reports": self.reports}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        self.reports = state["reports"]
+
+
+def main() -> None:
+    overrides = ["train.max_steps=8192", "algo.rollout=64", "log.every_steps=1024"]
+    result = Experiment(algo="ppo", env="CartPole-v1", overrides=overrides, callbacks=[Steadiness(steady=0.06)]).train()
+    print(f"{result.status}: {result.reason}")
+    print({key: value for key, value in result.metrics.items() if key.startswith(("lean", "own/"))})
+
+
+if __name__ == "__main__":
+    main()
