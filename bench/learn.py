@@ -52,18 +52,44 @@ def one(preset: str, seed: int, out: Path, overrides: list[str]) -> dict:
     folder = out / f"{preset}-{seed}"
     python = [sys.executable, "-m", "rookery"]
     started = time.monotonic()
-    train = [*python, "train", preset, *overrides, "log.sinks=[jsonl]", f"--seed={seed}", f"--out={folder}", "--on-exists=resume"]
+    train = [
+        *python,
+        "train",
+        preset,
+        *overrides,
+        "log.sinks=[jsonl]",
+        f"--seed={seed}",
+        f"--out={folder}",
+        "--on-exists=resume",
+    ]
     done = subprocess.run(train, capture_output=True, text=True, cwd=ROOT)
     if done.returncode:
         raise SystemExit(f"{' '.join(train)} failed with {done.returncode}:\n{done.stdout}{done.stderr}")
-    judge = [*python, "eval", str(folder), "--json", f"--episodes={EPISODES}", f"--seed={TEST_SEED}", "--checkpoint=last"]
+    judge = [
+        *python,
+        "eval",
+        str(folder),
+        "--json",
+        f"--episodes={EPISODES}",
+        f"--seed={TEST_SEED}",
+        "--checkpoint=last",
+    ]
     judged = subprocess.run(judge, capture_output=True, text=True, cwd=ROOT, check=True)
     result = json.loads(judged.stdout)
     summary = json.loads((folder / "summary.json").read_text())
     lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     curve = [(m["eval/steps"], m["eval/return_mean"]) for m in lines if "eval/return_mean" in m]
-    print(f"{preset} seed {seed}: {result['mean']:.1f} ± {result['std']:.1f}  ({time.monotonic() - started:.0f} s, {summary['learning_mode']})", flush=True)
-    return {"seed": seed, "mean": result["mean"], "steps": summary["steps"], "mode": summary["learning_mode"], "curve": curve}
+    print(
+        f"{preset} seed {seed}: {result['mean']:.1f} ± {result['std']:.1f}  ({time.monotonic() - started:.0f} s, {summary['learning_mode']})",
+        flush=True,
+    )
+    return {
+        "seed": seed,
+        "mean": result["mean"],
+        "steps": summary["steps"],
+        "mode": summary["learning_mode"],
+        "curve": curve,
+    }
 
 
 def gate(preset: str, seeds: range, out: Path, jobs: int, overrides: list[str]) -> dict:
@@ -73,7 +99,10 @@ def gate(preset: str, seeds: range, out: Path, jobs: int, overrides: list[str]) 
     low, high = interval(means)
     wanted = GATES[preset][1]
     passed = iqm(means) >= wanted
-    print(f"{preset}: IQM {iqm(means):.1f} [{low:.1f}, {high:.1f}] over {len(runs)} seeds, gate {wanted}: {'met' if passed else 'MISSED'}", flush=True)
+    print(
+        f"{preset}: IQM {iqm(means):.1f} [{low:.1f}, {high:.1f}] over {len(runs)} seeds, gate {wanted}: {'met' if passed else 'MISSED'}",
+        flush=True,
+    )
     return {"iqm": iqm(means), "low": low, "high": high, "gate": wanted, "met": bool(passed), "runs": runs}
 
 

@@ -10,8 +10,8 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from replay_reference import Envs, Reference, simple_chunk
 
+from data.replay_reference import Envs, Reference, simple_chunk
 from rookery.core.errors import BatchError, CheckpointError, ConfigError, UsageError
 from rookery.core.spec import Leaf
 from rookery.data import ReplayConfig, ReplayStore

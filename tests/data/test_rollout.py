@@ -10,8 +10,8 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from replay_reference import Envs, simple_chunk
 
+from data.replay_reference import Envs, simple_chunk
 from rookery.core.chunk import Chunk
 from rookery.core.errors import BatchError, ConfigError, UsageError
 from rookery.core.tree import flatten

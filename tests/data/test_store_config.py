@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from rookery.core.section import field_comments
+from rookery.core.fields import comments_of
 from rookery.data import ReplayConfig, RolloutConfig
 
 
@@ -33,7 +33,7 @@ def test_a_contradiction_is_refused_by_name(fields: dict[str, Any], said: str) -
 
 
 def test_every_field_is_documented_on_its_line() -> None:
-    assert set(field_comments(ReplayConfig)) == set(ReplayConfig.model_fields)
+    assert set(comments_of(ReplayConfig)) == set(ReplayConfig.model_fields)
 
 
 def test_dump_and_reload_give_the_same_config() -> None:

@@ -13,9 +13,9 @@ from pydantic import ValidationError
 
 from envs.sample_envs import CountingEnv, OldStyle, Scripted, make_scripted
 from rookery.core.errors import ConfigError, EnvError
+from rookery.core.fields import comments_of
 from rookery.core.registry import register, unregister
 from rookery.core.rng import Streams
-from rookery.core.section import field_comments
 from rookery.envs import EnvConfig, FourTuple, FromVector, make
 
 
@@ -32,7 +32,7 @@ def layers(env):
 
 
 def test_every_field_is_documented_on_its_line():
-    assert field_comments(EnvConfig).keys() == EnvConfig.model_fields.keys()
+    assert comments_of(EnvConfig).keys() == EnvConfig.model_fields.keys()
 
 
 def test_a_registered_id_keeps_its_time_limit_and_loses_the_checks_that_ours_replaces():

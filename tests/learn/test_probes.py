@@ -24,13 +24,29 @@ SETTINGS = {
         "train": {"max_steps": 600},
     },
     "ppo": {
-        "algo": {"name": "ppo", "gamma": GAMMA, "lr": 1e-2, "rollout": 20, "epochs": 6, "minibatches": 2, "entropy_bonus": 0.003},
+        "algo": {
+            "name": "ppo",
+            "gamma": GAMMA,
+            "lr": 1e-2,
+            "rollout": 20,
+            "epochs": 6,
+            "minibatches": 2,
+            "entropy_bonus": 0.003,
+        },
         "model": {"hidden": [32]},
         "env": {"num": 8},
         "train": {"max_steps": 5_120},
     },
     "sac": {
-        "algo": {"name": "sac", "gamma": GAMMA, "lr": 5e-3, "tau": 0.1, "alpha": 0.01, "tune_alpha": False, "warmup": 200},
+        "algo": {
+            "name": "sac",
+            "gamma": GAMMA,
+            "lr": 5e-3,
+            "tau": 0.1,
+            "alpha": 0.01,
+            "tune_alpha": False,
+            "warmup": 200,
+        },
         "model": {"hidden": [32]},
         "store": REPLAY,
         "train": {"max_steps": 700},
@@ -42,7 +58,7 @@ def trained(name, probe, **more):
     tree = {**SETTINGS[name], **QUIET}
     for section, values in more.items():
         tree[section] = {**tree.get(section, {}), **values}
-    tree["env"] = {**tree.get("env", {}), "id": f"rookery/Probe{probe}{'Continuous' if name == "sac" else ''}-v0"}
+    tree["env"] = {**tree.get("env", {}), "id": f"rookery/Probe{probe}{'Continuous' if name == 'sac' else ''}-v0"}
     trainer = Trainer(load_config(tree=tree))
     for _ in trainer:
         pass

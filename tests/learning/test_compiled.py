@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from learning import toys
-from learning.toys import Plain, Toy, distance, learner, toy_batch
 from torch import nn
 
+from learning import toys
+from learning.toys import Plain, Toy, distance, learner, toy_batch
 from rookery.core.errors import BatchError, CompileError
 from rookery.learning.artefact import FORMAT, unavailable
 from rookery.learning.build import trace
@@ -123,7 +123,9 @@ class Captures(Plain):
         s.minimise("q", lambda q: (q(b.x) * self.scale).pow(2).mean())
 
 
-@pytest.mark.parametrize(("algo", "words"), [(Draws, "by itself"), (Drops, "by itself"), (Captures, "captures a tensor")])
+@pytest.mark.parametrize(
+    ("algo", "words"), [(Draws, "by itself"), (Drops, "by itself"), (Captures, "captures a tensor")]
+)
 def test_what_would_be_frozen_is_refused(algo, words):
     class Wide(algo):
         def networks(self):
@@ -198,7 +200,12 @@ def test_the_key_is_the_same_in_another_process():
             capture_output=True,
             text=True,
             cwd=Path(__file__).parent.parent,
-            env={"PYTHONHASHSEED": seed, "PATH": "/usr/bin:/bin", "PYTHONPATH": str(Path(__file__).parent.parent), "OMP_NUM_THREADS": "1"},
+            env={
+                "PYTHONHASHSEED": seed,
+                "PATH": "/usr/bin:/bin",
+                "PYTHONPATH": str(Path(__file__).parent.parent),
+                "OMP_NUM_THREADS": "1",
+            },
             check=True,
         )
         found.add(out.stdout.strip())

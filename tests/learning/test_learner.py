@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 import torch
-from learning.toys import Plain, Toy, learner, toy_batch
 from torch import nn
 
+from learning.toys import Plain, Toy, learner, toy_batch
 from rookery.core.errors import BatchError, BrokenView, CheckpointError, ConfigError
 from rookery.core.schedule import Schedule
 from rookery.learning.optim import SGD, Adam, Optimiser, RMSprop
@@ -86,7 +86,7 @@ def test_a_bound_method_kept_as_an_attribute_is_refused():
         def networks(self):
             return {"q": Sneaky()}
 
-    with pytest.raises(BrokenView, match="Sneaky.go is a bound method"):
+    with pytest.raises(BrokenView, match=r"Sneaky\.go is a bound method"):
         learner(Bad())
 
 

@@ -9,8 +9,8 @@ from gymnasium import spaces
 from pydantic import ValidationError
 from torch import nn
 
+from rookery.core.fields import comments_of
 from rookery.core.rng import seeded
-from rookery.core.section import field_comments
 from rookery.core.spec import spec_of
 from rookery.nets import (
     Critic,
@@ -115,7 +115,7 @@ def test_own_losses_are_found_with_their_paths():
 
 
 def test_every_field_of_the_section_is_documented_on_its_line():
-    assert set(field_comments(ModelConfig)) == set(ModelConfig.model_fields)
+    assert set(comments_of(ModelConfig)) == set(ModelConfig.model_fields)
 
 
 @pytest.mark.parametrize(("fields", "message"), [

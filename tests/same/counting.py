@@ -35,4 +35,6 @@ class Counting(gymnasium.Env):
 
 
 gymnasium.register("Counting-v0", entry_point=Counting, max_episode_steps=60)
-gymnasium.register("CountingContinuous-v0", entry_point=lambda **kw: Counting(continuous=True, **kw), max_episode_steps=60)
+gymnasium.register(
+    "CountingContinuous-v0", entry_point=lambda **kw: Counting(continuous=True, **kw), max_episode_steps=60
+)

@@ -24,11 +24,38 @@ COMMON = [
     "checkpoint.every_steps=150",
     "model.hidden=[16,16]",
 ]
-DQN = ["--algo=dqn", "--env=same.counting:Counting-v0", "env.num=2", "store.min_fill=100", "store.batch_size=32", "store.capacity=1000"]
+DQN = [
+    "--algo=dqn",
+    "--env=same.counting:Counting-v0",
+    "env.num=2",
+    "store.min_fill=100",
+    "store.batch_size=32",
+    "store.capacity=1000",
+]
 CASES = {
-    "dqn": [*DQN, "algo.n_step=3", "algo.dueling=true", "train.max_steps=3000", "algo.epsilon={kind: linear, start: 1, end: 0.1, steps: 2000}"],
-    "ppo": ["--algo=ppo", "--env=same.counting:Counting-v0", "env.num=4", "algo.rollout=16", "train.max_steps=6000", "model.normalise_obs=true"],
-    "sac": ["--algo=sac", "--env=same.counting:CountingContinuous-v0", "store.min_fill=100", "store.batch_size=32", "algo.warmup=100", "train.max_steps=1500"],
+    "dqn": [
+        *DQN,
+        "algo.n_step=3",
+        "algo.dueling=true",
+        "train.max_steps=3000",
+        "algo.epsilon={kind: linear, start: 1, end: 0.1, steps: 2000}",
+    ],
+    "ppo": [
+        "--algo=ppo",
+        "--env=same.counting:Counting-v0",
+        "env.num=4",
+        "algo.rollout=16",
+        "train.max_steps=6000",
+        "model.normalise_obs=true",
+    ],
+    "sac": [
+        "--algo=sac",
+        "--env=same.counting:CountingContinuous-v0",
+        "store.min_fill=100",
+        "store.batch_size=32",
+        "algo.warmup=100",
+        "train.max_steps=1500",
+    ],
 }
 
 
@@ -36,7 +63,9 @@ def words(name, mode, artefacts):
     return [*CASES[name], *COMMON, f"learning.mode={mode}", f"learning.cache={artefacts}"]
 
 
-@pytest.fixture(scope="module", params=[(name, mode) for mode in ("eager", "compiled") for name in CASES], ids=lambda p: "-".join(p))
+@pytest.fixture(
+    scope="module", params=[(name, mode) for mode in ("eager", "compiled") for name in CASES], ids=lambda p: "-".join(p)
+)
 def pair(request, artefacts, tmp_path_factory):
     """(straight run, killed and resumed run, how it was killed)."""
     folder, (name, mode) = tmp_path_factory.mktemp("resume"), request.param
@@ -45,7 +74,14 @@ def pair(request, artefacts, tmp_path_factory):
     straight(run, folder / "straight", path | {"COUNTING_FILE": str(folder / "straight.txt")})
     seed = random.SystemRandom().randrange(10**6)
     print("seed of the kill:", seed)
-    told = killed_and_resumed(run, folder / "killed", random.Random(seed), kills=2, most=0.7, env=path | {"COUNTING_FILE": str(folder / "killed.txt")})
+    told = killed_and_resumed(
+        run,
+        folder / "killed",
+        random.Random(seed),
+        kills=2,
+        most=0.7,
+        env=path | {"COUNTING_FILE": str(folder / "killed.txt")},
+    )
     return folder, told
 
 
@@ -53,13 +89,16 @@ def test_the_resumed_run_equals_the_straight_one(pair):
     folder, told = pair
     assert told.kills > 0, "the run ended before it could be killed"
     assert differences(outcome(folder / "straight"), outcome(folder / "killed")) == []
-    assert told.resumed_from and all(step > 0 for step in told.resumed_from)
+    assert told.resumed_from
+    assert all(step > 0 for step in told.resumed_from)
 
 
 def test_nothing_before_the_checkpoint_was_collected_again_but_running_episodes(pair):
     """A step may be executed again after a kill only if it lies after the checkpoint, or in an episode that was running."""
     folder, told = pair
-    once, again = (collections.Counter((folder / f"{name}.txt").read_text().split("\n")[:-1]) for name in ("straight", "killed"))
+    once, again = (
+        collections.Counter((folder / f"{name}.txt").read_text().split("\n")[:-1]) for name in ("straight", "killed")
+    )
     assert set(once) == set(again), "the killed run met other states"
     every = 150
     span = sum(again.values()) - sum(once.values())
@@ -84,15 +123,19 @@ def test_sigterm_leaves_a_checkpoint_and_exits_with_143(tmp_path, artefacts):
     summary = json.loads((tmp_path / "run" / "summary.json").read_text())
     assert summary["status"] == "preempted"
     assert "SIGTERM" in summary["reason"]
-    newest = max(int(p.parent.name.removeprefix("step-")) for p in (tmp_path / "run" / "checkpoints").glob("step-*/COMMIT"))
+    newest = max(
+        int(p.parent.name.removeprefix("step-")) for p in (tmp_path / "run" / "checkpoints").glob("step-*/COMMIT")
+    )
     assert newest == summary["steps"]
-    done = subprocess.run([*command([], tmp_path / "x")[:4], "--resume", str(tmp_path / "run")], env=env, capture_output=True, text=True)
+    done = subprocess.run(
+        [*command([], tmp_path / "x")[:4], "--resume", str(tmp_path / "run")], env=env, capture_output=True, text=True
+    )
     assert done.returncode == 0, done.stderr
     assert differences(outcome(tmp_path / "straight"), outcome(tmp_path / "run")) == []
 
 
 def test_the_same_seed_gives_the_same_weights_and_another_seed_others(tmp_path, artefacts):
-    run, env = words("ppo", "eager", artefacts), {"PYTHONPATH": TESTS}
+    run, env = [w for w in words("ppo", "eager", artefacts) if "max_steps" not in w], {"PYTHONPATH": TESTS}
     for name, seed in (("a", 3), ("b", 3), ("c", 4)):
         straight([*run, f"--seed={seed}", "train.max_steps=1000"], tmp_path / name, env)
     a, b, c = (outcome(tmp_path / name) for name in "abc")

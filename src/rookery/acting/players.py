@@ -32,4 +32,6 @@ class Seating:
     def check(self, players: list[str]) -> None:
         for column, player in enumerate(self.seats):
             if player not in players:
-                raise ConfigError(f"seat {column} is given to player {player!r}, who is not among the players {players}")
+                raise ConfigError(
+                    f"seat {column} is given to player {player!r}, who is not among the players {players}"
+                )

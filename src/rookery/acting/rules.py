@@ -103,7 +103,7 @@ class Categorical:
             for i, (a, b) in enumerate(zip(self.edges, self.edges[1:]))
         ]
         actions, logps = zip(*heads)
-        return {"action": np.stack(actions, -1), "logp": np.sum(logps, 0, dtype=np.float32)}
+        return {"action": np.stack(actions, -1), "logp": np.stack(logps).sum(0)}
 
     def to_env(self, action: np.ndarray) -> np.ndarray:
         return action

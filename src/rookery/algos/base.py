@@ -38,7 +38,7 @@ class Algorithm:
     defaults: ClassVar[dict[str, Any]] = {}  # what this algorithm prefers in other sections of the config
     metrics: ClassVar[dict[str, str]] = {}  # metric → one sentence
     actions: ClassVar[tuple[str, ...]] = ()  # kinds of action space it can act in
-    targets: ClassVar[dict[str, str]] = {}  # target → the network it follows
+    targets: dict[str, str] = {}  # target → the network it follows
     schedule: dict[str, int] = {"update": 1}  # named update → it runs at every n-th update
     eager_only: ClassVar[str | None] = None  # the reason why its update cannot be compiled
 

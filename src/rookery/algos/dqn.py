@@ -96,7 +96,12 @@ class DQN(Algorithm):
 
         out = s.minimise("q", loss)
         size = out["td"].abs()
-        return {"priority": size, "td_abs": size.mean(), "q_mean": out["q"].mean(), "target_mean": (out["q"] + out["td"]).mean()}
+        return {
+            "priority": size,
+            "td_abs": size.mean(),
+            "q_mean": out["q"].mean(),
+            "target_mean": (out["q"] + out["td"]).mean(),
+        }
 
     def move_target(self, s: Any, b: Any) -> None:
         s.follow("q_target", "q", self.config.tau)

@@ -27,7 +27,14 @@ from rookery.core.schedule import Schedule
 from rookery.core.spec import mask_of
 from rookery.core.tree import Tree, tree_map
 from rookery.equations.distributions import logp_entropy
-from rookery.equations.policy import clip_fraction, explained_variance, kl_estimate, normalise, ppo_policy_loss, ppo_value_loss
+from rookery.equations.policy import (
+    clip_fraction,
+    explained_variance,
+    kl_estimate,
+    normalise,
+    ppo_policy_loss,
+    ppo_value_loss,
+)
 from rookery.equations.returns import gae, successor_values
 from rookery.equations.value import mean_valid
 from rookery.learning.learner import Learner, Outputs

@@ -118,7 +118,7 @@ class SAC(Algorithm):
 
     def optimisers(self) -> dict[str, Optimiser]:
         clip = self.config.max_grad_norm
-        learning = {"q": Adam(clip_norm=clip), "policy": Adam(clip_norm=clip)}
+        learning: dict[str, Optimiser] = {"q": Adam(clip_norm=clip), "policy": Adam(clip_norm=clip)}
         return learning | ({"log_alpha": Adam(lr="alpha_lr")} if self.config.tune_alpha else {})
 
     def knobs(self) -> dict[str, Schedule]:

@@ -43,7 +43,9 @@ class Artefact:
         self._noise = [(kind, torch.zeros(shape, device="cpu")) for kind, shape in plan["noise"]]
         table = learner.tensors | {f"noise{i}": t for i, (_, t) in enumerate(self._noise)}
         self._inputs = [table.get(key) for key in plan["inputs"]]
-        self._fields = [(i, key.removeprefix("batch.")) for i, key in enumerate(plan["inputs"]) if key.startswith("batch.")]
+        self._fields = [
+            (i, key.removeprefix("batch.")) for i, key in enumerate(plan["inputs"]) if key.startswith("batch.")
+        ]
         self._generator = learner.generator
 
     def __call__(self, batch: dict[str, Tensor]) -> Outputs:

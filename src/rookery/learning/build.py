@@ -35,7 +35,9 @@ def trace(learner: Any, name: str, batch: dict[str, Any]) -> tuple[Any, dict[str
     def words(tensors: dict[str, Tensor], noise: list[Tensor]) -> Traced:
         return Traced(learner.nets, learner.optimisers, tensors, learner.knob_names, noise=noise)
 
-    first = words({k: t.clone() for k, t in given.items()}, [])  # a first run in the open tells which random numbers are drawn
+    first = words(
+        {k: t.clone() for k, t in given.items()}, []
+    )  # a first run in the open tells which random numbers are drawn
     first._batch = Rows(batch)
     update(first, first._batch)
     noise = first.drawn()
@@ -90,7 +92,9 @@ def build(learner: Any, name: str, batch: dict[str, Any], folder: Path) -> dict[
         folder.parent.mkdir(parents=True, exist_ok=True)
         scratch = Path(tempfile.mkdtemp(dir=folder.parent, prefix="building-"))
     except OSError as error:
-        raise CompileError(f"the cache folder {folder.parent} cannot be written ({error}): set learning.cache") from error
+        raise CompileError(
+            f"the cache folder {folder.parent} cannot be written ({error}): set learning.cache"
+        ) from error
     try:
         _compile(graph, tuple(inputs.values()), scratch / "update.pt2")
         size = (scratch / "update.pt2").stat().st_size
@@ -113,7 +117,9 @@ def _compile(graph: Any, examples: tuple[Tensor, ...], path: Path) -> None:
             torch._inductor.aoti_compile_and_package(exported, package_path=str(path))
     except (RuntimeError, OSError) as error:  # torch's export and inductor errors are RuntimeErrors
         first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise CompileError(f"the update cannot be compiled here: {first}. Set learning.mode=eager to run it as it is.") from error
+        raise CompileError(
+            f"the update cannot be compiled here: {first}. Set learning.mode=eager to run it as it is."
+        ) from error
 
 
 def commit(scratch: Path, folder: Path) -> None:

@@ -28,9 +28,7 @@ def bind(module: nn.Module, table: dict[int, Tensor], training: bool) -> Any:
     twin.__dict__.update(module.__dict__, training=training)
     twin.__dict__["_parameters"] = {k: None if p is None else table[id(p)] for k, p in module._parameters.items()}
     twin.__dict__["_buffers"] = {k: None if b is None else table.get(id(b), b) for k, b in module._buffers.items()}
-    twin.__dict__["_modules"] = {
-        k: None if m is None else bind(m, table, training) for k, m in module._modules.items()
-    }
+    twin.__dict__["_modules"] = {k: None if m is None else bind(m, table, training) for k, m in module._modules.items()}
     if names := module.__dict__.get("_flat_weights_names"):  # nn.LSTM and nn.GRU keep a second list of their weights
         twin.__dict__["_flat_weights"] = [getattr(twin, name) for name in names]
     return twin
@@ -41,11 +39,12 @@ class FlatNetwork:
 
     def __init__(self, name: str, module: nn.Module, target_of: FlatNetwork | None = None):
         self.name, self.module, self.is_target = name, module, target_of is not None
-        self.params = dict(module.named_parameters())
-        self.buffers = dict(module.named_buffers())
+        self.params: dict[str, Tensor] = dict(module.named_parameters())
+        self.buffers: dict[str, Tensor] = dict(module.named_buffers())
         self._check_kinds()
         if target_of is not None:
-            self.value, self.stats = target_of.value.clone(), target_of.stats.clone()
+            self.value: Tensor = target_of.value.clone()
+            self.stats: Tensor = target_of.stats.clone()
             self.grad = torch.empty(0, device=self.value.device)
         else:
             self.value, self.stats = _pack(self.params), _pack(self.buffers)

@@ -39,7 +39,11 @@ def key_of(learner: Any, name: str, parts: list[Any]) -> str:
     say(name, [(k, tuple(s), str(d)) for k, s, d in learner.signatures[name]], learner.knob_names)
     describe(getattr(learner.algo, name), say, seen)
     for key, net in learner.nets.items():
-        say(key, [(n, tuple(p.shape)) for n, p in net.params.items()], [(n, tuple(b.shape)) for n, b in net.buffers.items()])
+        say(
+            key,
+            [(n, tuple(p.shape)) for n, p in net.params.items()],
+            [(n, tuple(b.shape)) for n, b in net.buffers.items()],
+        )
         describe(net.module, say, seen)
     describe(learner.optimisers, say, seen)
     describe(parts, say, seen)
@@ -73,7 +77,9 @@ def describe(x: Any, say: Callable[..., None], seen: dict[int, Any]) -> None:
     go = partial(describe, say=say, seen=seen)
     if isinstance(x, _PLAIN):
         return say(type(x).__name__, str(x) if isinstance(x, torch.dtype | torch.device | np.dtype) else x)
-    if not isinstance(x, tuple | frozenset | types.CodeType):  # whether equal constants are one object depends on loading
+    if not isinstance(
+        x, tuple | frozenset | types.CodeType
+    ):  # whether equal constants are one object depends on loading
         if id(x) in seen:
             return say("again")
         seen[id(x)] = x  # keeps it alive: the id of a dead temporary is given to the next one

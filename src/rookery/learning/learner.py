@@ -63,14 +63,20 @@ def check_batch(name: str, expected: Signature, batch: dict[str, Tensor]) -> Non
     for key, shape, dtype in expected:
         t = batch.get(key)
         if t is None or t.shape != shape or t.dtype is not dtype or not t.is_contiguous():
-            got = "nothing" if t is None else f"{t.dtype} {tuple(t.shape)}" + ("" if t.is_contiguous() else ", not contiguous")
+            got = (
+                "nothing"
+                if t is None
+                else f"{t.dtype} {tuple(t.shape)}" + ("" if t.is_contiguous() else ", not contiguous")
+            )
             raise BatchError(
                 f"update {name!r} was built for {key}: {dtype} {tuple(shape)}, got {got}. "
                 "Every batch of one update must have the same shapes and dtypes, in contiguous memory."
             )
     if len(batch) != len(expected):
         extra = sorted(set(batch) - {key for key, _, _ in expected})
-        raise BatchError(f"update {name!r} was built without the fields {extra}: every batch must have the same fields.")
+        raise BatchError(
+            f"update {name!r} was built without the fields {extra}: every batch must have the same fields."
+        )
 
 
 class Learner:
@@ -107,9 +113,13 @@ class Learner:
             tensors |= {f"{name}.value": net.value, f"{name}.stats": net.stats}
         for name, optimiser in self.optimisers.items():
             if name not in self.nets or self.nets[name].is_target:
-                raise ConfigError(f"there is an optimiser for {name!r}, but no such network (networks: {list(self.nets)})")
+                raise ConfigError(
+                    f"there is an optimiser for {name!r}, but no such network (networks: {list(self.nets)})"
+                )
             if optimiser.lr not in self.knob_names:
-                raise ConfigError(f"optimiser {name!r} takes its rate from knob {optimiser.lr!r}; knobs: {self.knob_names}")
+                raise ConfigError(
+                    f"optimiser {name!r} takes its rate from knob {optimiser.lr!r}; knobs: {self.knob_names}"
+                )
             tensors |= {f"{name}.{slot}": t for slot, t in optimiser.init(self.nets[name].value).items()}
         return tensors
 

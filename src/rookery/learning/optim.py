@@ -47,7 +47,9 @@ class Optimiser:
 
     def pure(self, p: Tensor, g: Tensor, slots: tuple[Tensor, ...], lr: Tensor) -> tuple[Tensor, ...]:
         """(new parameters, *new slots) without writing anything."""
-        raise TypeError(f"{type(self).__name__} defines no step: use Adam, RMSprop or SGD, or subclass and write `pure`")
+        raise TypeError(
+            f"{type(self).__name__} defines no step: use Adam, RMSprop or SGD, or subclass and write `pure`"
+        )
 
     def step_(self, p: Tensor, g: Tensor, slots: tuple[Tensor, ...], lr: Tensor) -> None:
         """The same step in place."""
@@ -82,10 +84,10 @@ class Adam(Optimiser):
         count += 1
         if self.decay:
             p.copy_(self.decayed(p, lr))
-        options = {"beta1": self.beta1, "beta2": self.beta2, "eps": self.eps}
+        options = {"weight_decay": 0.0, "amsgrad": False, "maximize": False}
         torch._fused_adam_(
-            [p], [g], [m], [v], [], [count], lr=lr, weight_decay=0.0, amsgrad=False, maximize=False, **options
-        )
+            [p], [g], [m], [v], [], [count], lr=lr, beta1=self.beta1, beta2=self.beta2, eps=self.eps, **options
+        )  # type: ignore[call-overload]
 
 
 @dataclass(frozen=True)

@@ -173,7 +173,8 @@ class Traced(Words):
 
 def split(metrics: dict[str, Tensor], returned: dict[str, Any] | None) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
     """(arrays, metrics): what an update returned, split by dimension, the metrics after those of `minimise`."""
-    arrays, numbers = {}, dict(metrics)
+    arrays: dict[str, Tensor] = {}
+    numbers = dict(metrics)
     for key, tensor in _flat(returned or {}):
         (arrays if tensor.dim() else numbers)[key] = tensor.detach()
     return arrays, numbers

@@ -95,7 +95,7 @@ class Callbacks:
                 self.call("episode_step", episode, record)
         for end in step.ended:
             key = (collector.index, end.env)
-            episode = self._running.pop(key, None) or Episode(*key, end.episode)
+            episode = self._running.pop(key) if key in self._running else Episode(*key, end.episode)
             self.call("episode_end", episode)
             end.metrics.update(episode.metrics)
             self._start(key, end.episode + 1)
@@ -106,7 +106,13 @@ class Callbacks:
 
     def state(self) -> dict[str, Any]:
         running = {
-            f"{worker}.{env}": {"number": e.number, "length": e.length, "total": e.total, "data": e.data, "metrics": e.metrics}
+            f"{worker}.{env}": {
+                "number": e.number,
+                "length": e.length,
+                "total": e.total,
+                "data": e.data,
+                "metrics": e.metrics,
+            }
             for (worker, env), e in self._running.items()
         }
         return {"episodes": running, "own": {str(i): callback.state() for i, callback in enumerate(self.all)}}
@@ -115,6 +121,8 @@ class Callbacks:
         self._running = {}
         for key, e in state["episodes"].items():
             worker, env = (int(part) for part in key.split("."))
-            self._running[worker, env] = Episode(worker, env, e["number"], e["length"], e["total"], e["data"], e["metrics"])
+            self._running[worker, env] = Episode(
+                worker, env, e["number"], e["length"], e["total"], e["data"], e["metrics"]
+            )
         for i, callback in enumerate(self.all):
             callback.restore(state["own"].get(str(i), {}))

@@ -63,7 +63,9 @@ class Collector:
         for player, message in messages.items():
             self.players[player].load(message)
 
-    def collect(self, rows: int | None = None, *, steps: int | None = None, episodes: int | None = None) -> dict[str, Chunk]:
+    def collect(
+        self, rows: int | None = None, *, steps: int | None = None, episodes: int | None = None
+    ) -> dict[str, Chunk]:
         """One chunk per player: `rows` rows, or until `steps` steps or `episodes` episodes are done, whichever is first.
 
         The arrays of a chunk are reused by the next call with the same number of rows.
@@ -188,7 +190,10 @@ class Collector:
     def _by_player(self, chunk: Chunk) -> dict[str, Chunk]:
         if len(self.columns) == 1:
             return {next(iter(self.columns)): chunk}
-        return {player: _of_columns(chunk, columns, self.players[player].version) for player, columns in self.columns.items()}
+        return {
+            player: _of_columns(chunk, columns, self.players[player].version)
+            for player, columns in self.columns.items()
+        }
 
     def state(self) -> dict[str, Any]:
         if self.obs is None:

@@ -30,7 +30,9 @@ def evaluate(env: VectorEnv, actor: Actor, episodes: int, *, steps: int = 0) -> 
         if step.ended and min(map(len, done)) >= quota:
             break
     else:
-        raise EnvError(f"an evaluation episode has not ended after {LONGEST} steps: give the env a limit (env.max_episode_steps)")
+        raise EnvError(
+            f"an evaluation episode has not ended after {LONGEST} steps: give the env a limit (env.max_episode_steps)"
+        )
     pairs = [done[i][e] for e in range(quota) for i in range(env.num)][:episodes]
     returns = np.array([total for total, _ in pairs])
     return Evaluation(steps, returns.tolist(), [n for _, n in pairs], float(returns.mean()), float(returns.std()))

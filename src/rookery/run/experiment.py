@@ -32,7 +32,17 @@ from rookery.run.summary import summary_of, write_config
 from rookery.run.trainer import Trainer
 
 log = logging.getLogger("rookery.run")
-CHANGEABLE = ("train.", "eval.", "log.", "checkpoint.", "sentinel.", "run.name", "run.out", "run.on_exists", "learning.cache")
+CHANGEABLE = (
+    "train.",
+    "eval.",
+    "log.",
+    "checkpoint.",
+    "sentinel.",
+    "run.name",
+    "run.out",
+    "run.on_exists",
+    "learning.cache",
+)
 
 
 @dataclass(slots=True)
@@ -71,7 +81,9 @@ class Experiment:
         self.out, self.resume = (None if p is None else Path(p) for p in (out, resume))
         self.on_exists, self.init_from = on_exists or self.config.run.on_exists, init_from
         if resume is not None and init_from is not None:
-            raise UsageError("--init-from starts a new run from another's weights, --resume goes on with a run: give one of them")
+            raise UsageError(
+                "--init-from starts a new run from another's weights, --resume goes on with a run: give one of them"
+            )
         self.resumed_from: list[int] = []
         self.inexact: str | None = None
         self._rollbacks = 0
@@ -94,9 +106,12 @@ class Experiment:
         self.checkpoints = Checkpoints(folder.checkpoints, self.config.checkpoint.keep)
         saved = self._previous(folder)
         mode = saved["run"]["mode"] if saved else None
-        self.trainer = Trainer(
-            self.config, callbacks=[*self.callbacks, _Best(self)], parts=build_parts(self.config, env=self.env_factory, mode=mode)
-        )
+        try:
+            parts = build_parts(self.config, env=self.env_factory, mode=mode)
+        except RookeryError:
+            folder.discard()  # nothing has begun: leave nothing behind
+            raise
+        self.trainer = Trainer(self.config, callbacks=[*self.callbacks, _Best(self)], parts=parts)
         try:
             return self._run(preemption, saved)
         except BaseException as error:
@@ -217,7 +232,10 @@ class Experiment:
         trainer.callbacks.call("checkpoint", path)
 
     def save_best(self, evaluation: Evaluation) -> None:
-        state = {"learner": self.trainer.learner.weights(), "run": {"steps": self.trainer.steps, "return_mean": evaluation.mean}}
+        state = {
+            "learner": self.trainer.learner.weights(),
+            "run": {"steps": self.trainer.steps, "return_mean": evaluation.mean},
+        }
         try:
             self.checkpoints.save_best(self.trainer.steps, state, self._meta())
         except CheckpointError as error:
@@ -233,7 +251,13 @@ class Experiment:
         if checkpoint is None or self._rollbacks > self.config.sentinel.rollbacks:
             raise error
         times = self._rollbacks
-        log.warning("%s Going back to step %d (%d of %d).", error, checkpoint.manifest.step, times, self.config.sentinel.rollbacks)
+        log.warning(
+            "%s Going back to step %d (%d of %d).",
+            error,
+            checkpoint.manifest.step,
+            times,
+            self.config.sentinel.rollbacks,
+        )
         saved = checkpoint.load()
         self.trainer.restore(saved)
         self.sinks.restore(saved["experiment"]["sinks"])

@@ -7,6 +7,7 @@ The lock is an flock on `.lock`: the kernel releases it with the process, howeve
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
 import logging
@@ -131,6 +132,14 @@ class RunFolder:
 
     def write_summary(self, summary: dict[str, Any]) -> None:
         write_json_atomic(self.summary, summary)
+
+    def discard(self) -> None:
+        """Remove the folder again if no run has begun in it."""
+        if not _holds_run(self.path):
+            for name in (_LOCK, self.log.name):
+                (self.path / name).unlink(missing_ok=True)
+            with contextlib.suppress(OSError):  # somebody else's files are in it: they stay
+                self.path.rmdir()
 
     def close(self) -> None:
         """Give the lock back."""

@@ -19,7 +19,9 @@ class LocalPool:
         self.collectors = list(collectors)
         self._done: list[tuple[int, dict[str, Chunk]]] = []
 
-    def submit(self, messages: dict[str, Message], rows: int, *, steps: int | None = None, episodes: int | None = None) -> None:
+    def submit(
+        self, messages: dict[str, Message], rows: int, *, steps: int | None = None, episodes: int | None = None
+    ) -> None:
         """Every collector: take over the messages, collect `rows` rows. `steps` and `episodes` are what the run still needs."""
         for collector in self.collectors:
             collector.load(messages)

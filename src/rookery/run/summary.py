@@ -10,9 +10,9 @@ from typing import Any
 import gymnasium
 import numpy as np
 import torch
-import yaml
 
 from rookery import __version__
+from rookery.core.yamltext import write_text
 from rookery.run.durable import fsync_folder, write_file
 from rookery.run.resolve import Config
 from rookery.run.trainer import Trainer
@@ -23,7 +23,9 @@ def versions() -> dict[str, str]:
     return found | {"numpy": np.__version__, "gymnasium": gymnasium.__version__}
 
 
-def summary_of(trainer: Trainer, status: str, reason: str, *, exact: bool | str, resumed_from: list[int]) -> dict[str, Any]:
+def summary_of(
+    trainer: Trainer, status: str, reason: str, *, exact: bool | str, resumed_from: list[int]
+) -> dict[str, Any]:
     """The content of summary.json."""
     evaluation = trainer.evaluation
     returns = trainer.meters.episodes.returns
@@ -52,6 +54,5 @@ def summary_of(trainer: Trainer, status: str, reason: str, *, exact: bool | str,
 
 def write_config(path: Path, config: Config) -> None:
     """The resolved config; it reloads to the same tree."""
-    text = yaml.safe_dump(config.dump(), sort_keys=False, allow_unicode=True)
-    write_file(path, text.encode())
+    write_file(path, write_text(config.dump()).encode())
     fsync_folder(path.parent)

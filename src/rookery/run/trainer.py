@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-
 from rookery.acting.actor import Message
 from rookery.acting.players import MAIN
 from rookery.acting.policy import Policy
@@ -60,7 +59,9 @@ class Trainer:
         self.best: float | None = None
         self.knob_values: dict[str, float] = {}
         self.reason: str | None = None  # why the run ends
-        self.interrupted: Callable[[], str | None] = lambda: None  # a reason to stop at once, without closing evaluation
+        self.interrupted: Callable[[], str | None] = lambda: (
+            None
+        )  # a reason to stop at once, without closing evaluation
         self.closed_at: int | None = None  # steps at which the closing evaluation and report took place
         self.on_round: list[Callable[[int], None]] = []  # told the steps after every round: the live view
         self._pending: dict[str, float] = {}  # evaluation metrics for the next report
@@ -111,7 +112,12 @@ class Trainer:
         left = None if train.max_steps is None else train.max_steps - self.steps
         episodes = None if train.max_episodes is None else train.max_episodes - self.episodes
         phases.switch(TRANSPORT)
-        self.pool.submit({MAIN: message}, self.algo.rows, steps=left if left is not None and left < self._room else None, episodes=episodes)
+        self.pool.submit(
+            {MAIN: message},
+            self.algo.rows,
+            steps=left if left is not None and left < self._room else None,
+            episodes=episodes,
+        )
         chunks = [chunks[MAIN] for _, chunks in self.pool.gather()]
         self._count_times()
         for chunk in chunks:
@@ -258,8 +264,14 @@ class Trainer:
         if self._eval_env is not None:
             self._eval_env.close()
 
+    def _stateful(self) -> dict[str, Any]:
+        things = {"learner": self.learner, "store": self.store, "pool": self.pool, "meters": self.meters}
+        return things | {"streams": self.parts.streams, "callbacks": self.callbacks, "sentinel": self.sentinel}
+
     def state(self) -> dict[str, Any]:
-        evaluation = None if self.evaluation is None else {f: getattr(self.evaluation, f) for f in self.evaluation.__slots__}
+        evaluation = (
+            None if self.evaluation is None else {f: getattr(self.evaluation, f) for f in self.evaluation.__slots__}
+        )
         run = {
             "steps": self.steps,
             "episodes": self.episodes,
@@ -271,9 +283,7 @@ class Trainer:
             "knobs": self.knob_values,
             "mode": self.learner.mode,
         }
-        objects = {"learner": self.learner, "store": self.store, "pool": self.pool, "meters": self.meters}
-        objects |= {"streams": self.parts.streams, "callbacks": self.callbacks, "sentinel": self.sentinel}
-        return {"run": run} | {name: thing.state() for name, thing in objects.items()}
+        return {"run": run} | {name: thing.state() for name, thing in self._stateful().items()}
 
     def restore(self, state: dict[str, Any]) -> None:
         run = state["run"]
@@ -281,9 +291,7 @@ class Trainer:
         self.worker_steps, self.best = [int(n) for n in run["worker_steps"]], run["best"]
         self.evaluation = None if run["evaluation"] is None else Evaluation(**run["evaluation"])
         self._pending, self.closed_at, self.knob_values = dict(run["pending"]), run["closed_at"], dict(run["knobs"])
-        objects = {"learner": self.learner, "store": self.store, "pool": self.pool, "meters": self.meters}
-        objects |= {"streams": self.parts.streams, "callbacks": self.callbacks, "sentinel": self.sentinel}
-        for name, thing in objects.items():
+        for name, thing in self._stateful().items():
             thing.restore(state[name])
         self._set_knobs()
 
@@ -305,5 +313,3 @@ class PlayerHandle:
         parts = self._trainer.parts
         seed = parts.streams.seed_of("policy")
         return Policy(parts.actor(), parts.algo.obs_spec, parts.algo.action_spec, seed)(batch, greedy=greedy)
-
-

@@ -43,13 +43,22 @@ def straight(words: list[str], folder: Path, env: dict[str, str] | None = None) 
 
 
 def killed_and_resumed(
-    words: list[str], folder: Path, rng: random.Random, *, kills: int = 1, most: float = 1.0, env: dict[str, str] | None = None
+    words: list[str],
+    folder: Path,
+    rng: random.Random,
+    *,
+    kills: int = 1,
+    most: float = 1.0,
+    env: dict[str, str] | None = None,
 ) -> Killed:
     """Kill up to `kills` times with SIGKILL, each at a random moment within `most` seconds after a new checkpoint; then run to the end."""
     told = Killed()
     for _ in range(kills):
         process = subprocess.Popen(
-            command(words, folder, "--on-exists", "resume"), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=_env(env)
+            command(words, folder, "--on-exists", "resume"),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            env=_env(env),
         )
         if _wait_for_checkpoint(process, folder, set(_committed(folder))):
             _kill_later(process, rng.uniform(0, most))
@@ -89,7 +98,18 @@ def outcome(folder: Path) -> dict[str, Any]:
     """All that must be equal: weights, counts, evaluation, every metric of every report that is not clock-dependent."""
     summary = json.loads((folder / "summary.json").read_text())
     lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-    kept = ("status", "reason", "steps", "updates", "episodes", "return_mean", "eval", "weights_sha256", "exact", "learning_mode")
+    kept = (
+        "status",
+        "reason",
+        "steps",
+        "updates",
+        "episodes",
+        "return_mean",
+        "eval",
+        "weights_sha256",
+        "exact",
+        "learning_mode",
+    )
     metrics = [{key: value for key, value in line.items() if not key.startswith("time/")} for line in lines]
     return {key: summary[key] for key in kept} | {"metrics": metrics}
 
@@ -100,7 +120,9 @@ def differences(a: dict[str, Any], b: dict[str, Any]) -> list[str]:
     if len(a["metrics"]) != len(b["metrics"]):
         found.append(f"{len(a['metrics'])} != {len(b['metrics'])} lines of metrics")
     for i, (x, y) in enumerate(zip(a["metrics"], b["metrics"])):
-        found += [f"line {i}, {key}: {x.get(key)!r} != {y.get(key)!r}" for key in {**x, **y} if x.get(key) != y.get(key)]
+        found += [
+            f"line {i}, {key}: {x.get(key)!r} != {y.get(key)!r}" for key in {**x, **y} if x.get(key) != y.get(key)
+        ]
     return found
 
 

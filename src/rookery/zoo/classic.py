@@ -9,7 +9,8 @@ CARTPOLE_DQN: dict[str, Any] = {
         "name": "dqn",
         "gamma": 0.99,
         "lr": {"kind": "linear", "start": 1e-3, "end": 1e-5, "steps": None},  # a late step must not undo what was learnt
-        "target_every": 200,
+        "n_step": 3,
+        "target_every": 500,
         "epsilon": {"kind": "linear", "start": 1.0, "end": 0.05, "steps": 8_000},
     },
     "env": {"id": "CartPole-v1", "num": 1},
@@ -38,21 +39,22 @@ ACROBOT_DQN: dict[str, Any] = {
     "algo": {
         "name": "dqn",
         "gamma": 0.99,
-        "lr": 6.3e-4,
-        "target_every": 250,
-        "epsilon": {"kind": "linear", "start": 1.0, "end": 0.1, "steps": 12_000},  # 12 % of the run
+        "lr": {"kind": "linear", "start": 1e-3, "end": 1e-5, "steps": None},
+        "n_step": 3,
+        "target_every": 500,
+        "epsilon": {"kind": "linear", "start": 1.0, "end": 0.05, "steps": 20_000},
     },
     "env": {"id": "Acrobot-v1", "num": 1},
-    "model": {"hidden": [256, 256]},
-    "store": {"capacity": 50_000, "batch_size": 128, "min_fill": 1_000, "updates_per_step": 0.5},
+    "model": {"hidden": [128, 128]},
+    "store": {"capacity": 100_000, "batch_size": 64, "min_fill": 1_000, "updates_per_step": 0.5},
     "train": {"max_steps": 100_000},
 }
 
 PENDULUM_SAC: dict[str, Any] = {
     "algo": {"name": "sac", "gamma": 0.99, "lr": 1e-3, "alpha_lr": 1e-3, "tau": 0.005, "warmup": 1_000},
     "env": {"id": "Pendulum-v1", "num": 1},
-    "model": {"hidden": [256, 256]},
-    "store": {"capacity": 20_000, "batch_size": 256, "min_fill": 1_000, "updates_per_step": 1.0},
+    "model": {"hidden": [128, 128]},
+    "store": {"capacity": 20_000, "batch_size": 128, "min_fill": 1_000, "updates_per_step": 1.0},
     "train": {"max_steps": 20_000},
     "eval": {"every_steps": 2_000},
 }
@@ -62,12 +64,11 @@ PENDULUM_PPO: dict[str, Any] = {
         "name": "ppo",
         "gamma": 0.9,
         "lam": 0.95,
-        "lr": 1e-3,
-        "clip": 0.2,
-        "rollout": 1_024,
+        "lr": {"kind": "linear", "start": 1e-3, "end": 0.0, "steps": None},
+        "rollout": 512,
         "epochs": 10,
-        "minibatches": 64,
+        "minibatches": 32,
     },
     "env": {"id": "Pendulum-v1", "num": 4},
-    "train": {"max_steps": 200_000},
+    "train": {"max_steps": 198_656},  # 97 whole rollouts
 }
