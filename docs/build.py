@@ -20,13 +20,13 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-import checks  # noqa: E402
-import figure  # noqa: E402
-from words import CLOCKS, GENERAL, KNOBS, STORES  # noqa: E402
+import checks
+import figure
+from words import CLOCKS, GENERAL, KNOBS, STORES
 
-from rookery.core import registry  # noqa: E402
-from rookery.core.fields import Key, comments_of, keys_of  # noqa: E402
-from rookery.run.resolve import flat, models_of  # noqa: E402
+from rookery.core import registry
+from rookery.core.fields import Key, comments_of, keys_of
+from rookery.run.resolve import flat, models_of
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "src" / "rookery" / "zoo" / "results.json"
@@ -38,7 +38,8 @@ _PART = re.compile(r"(<!-- generated: (?P<name>[\w-]+) -->\n)(?P<text>.*?)(<!-- 
 
 def algorithms() -> dict[str, Any]:
     """name → class, of the algorithms that come with the package."""
-    return {name: registry.lookup("algo", name) for name in registry.names("algo")}
+    found = registry.entries("algo")
+    return {entry.name: registry.lookup("algo", entry.name) for entry in found if entry.where.startswith("rookery.")}
 
 
 # --- what the code says ---
@@ -152,7 +153,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "stores": lambda: metric_table(STORES),
     "knobs": all_knobs,
     "algorithm-metrics": algorithm_metrics,
-    **{f"algorithm-{name}": lambda name=name: algorithm(name) for name in registry.names("algo")},  # type: ignore[misc]
+    **{f"algorithm-{name}": lambda name=name: algorithm(name) for name in algorithms()},  # type: ignore[misc]
 }
 
 
@@ -190,7 +191,9 @@ def out_of_date(skip: tuple[str, ...] = ()) -> list[tuple[Path, str]]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--check", action="store_true", help="write nothing; exit 1 if something is out of date or broken")
+    parser.add_argument(
+        "--check", action="store_true", help="write nothing; exit 1 if something is out of date or broken"
+    )
     only_check = parser.parse_args().check
     say = sys.stdout.write
     problems: list[str] = []

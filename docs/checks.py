@@ -78,10 +78,10 @@ def wrong(root: Path, words: list[str]) -> str | None:
         return f"the Makefile has no verb {unknown[0]!r}" if unknown else None
     if program.startswith("python") and rest and rest[0].endswith(".py"):
         return None if (root / rest[0]).exists() else f"there is no file {rest[0]}"
-    return wrong_arguments(rest) if program == "rookery" else None
+    return wrong_arguments(root, rest) if program == "rookery" else None
 
 
-def wrong_arguments(words: list[str]) -> str | None:
+def wrong_arguments(root: Path, words: list[str]) -> str | None:
     """Parse as the command line does, without running anything."""
     import typer
 
@@ -89,14 +89,14 @@ def wrong_arguments(words: list[str]) -> str | None:
     from rookery.core.errors import RookeryError
 
     command: Any = typer.main.get_command(app)
-    words, context = [word for word in words if word != "--debug"], None
+    words = [word for word in words if word != "--debug"]
     try:
         while hasattr(command, "commands") and words and words[0] in command.commands:
             command, words = command.commands[words[0]], words[1:]
         if hasattr(command, "commands"):
             return None if words in (["--help"], ["--version"]) else f"there is no command {' '.join(words)!r}"
         context = command.make_context(command.name, list(words))
-        understand(command.name, context.params)
+        understand(root, command.name, context.params)
     except typer.Exit:
         return None
     except RookeryError as error:
@@ -106,7 +106,7 @@ def wrong_arguments(words: list[str]) -> str | None:
     return None
 
 
-def understand(name: str, given: dict[str, Any]) -> None:
+def understand(root: Path, name: str, given: dict[str, Any]) -> None:
     """Names and config keys in a command line that was parsed; raises what the command itself would."""
     from rookery.cli import names, sources
     from rookery.core import registry
@@ -117,8 +117,11 @@ def understand(name: str, given: dict[str, Any]) -> None:
     if name in ("explain", "schema", "keys"):
         registry.entry("algo", given.get("name") or given["algo"])
     if name in ("train", "show"):
-        words = sources.sort_words(given["words"])
-        elsewhere = given["file"] is not None or given.get("resume") is not None or "/" in (words.preset or "")
-        own = ":" in (given["env"] or "") or any(":" in word.partition("=")[2] for word in words.overrides if "{" not in word)
+        words, file = sources.sort_words(given["words"]), given["file"]
+        if file is not None and not (root / file).is_file():
+            raise UsageError(f"there is no file {file}")
+        elsewhere = given.get("resume") is not None or "/" in (words.preset or "")
+        own = ":" in (given["env"] or "")  # a module that only the reader has
         if not elsewhere and not own:
-            sources.make_config(words, None, sources.as_overrides(given["algo"], given["env"], given.get("seed")))
+            extra = sources.as_overrides(given["algo"], given["env"], given.get("seed"))
+            sources.make_config(words, file and root / file, extra)

@@ -35,7 +35,7 @@ def current(folder: Path, picture: Path) -> bool:
 
 def curve_of(runs: list[dict[str, Any]]) -> Curve:
     """(steps, mean, lowest, highest) over the seeds, at the steps that all seeds were evaluated at."""
-    seeds = [dict((int(step), float(value)) for step, value in run["curve"]) for run in runs if run["curve"]]
+    seeds = [{int(step): float(value) for step, value in run["curve"]} for run in runs if run["curve"]]
     steps = sorted(set.intersection(*(set(seed) for seed in seeds))) if seeds else []
     columns = [[seed[step] for seed in seeds] for step in steps]
     mean = [sum(column) / len(column) for column in columns]

@@ -5,6 +5,7 @@ python examples/own_callback.py
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from rookery import Callback, Experiment
@@ -12,17 +13,17 @@ from rookery.run.progress import Episode, Progress, StepRecord
 
 
 class Steadiness(Callback):
-    """How far the pole leans on average; ends the run when it leans little for a whole report."""
+    """How far the pole leans on average; ends the run when episodes have become long enough."""
 
-    def __init__(self, steady: float):
-        self.steady = steady
+    def __init__(self, enough: float):
+        self.enough = enough
         self.reports = 0
 
     def episode_start(self, episode: Episode) -> None:
         episode.data["lean"] = 0.0  # saved with a checkpoint: arrays and JSON values only
 
     def episode_step(self, episode: Episode, step: StepRecord) -> None:
-        episode.data["lean"] = episode.data.get("lean", 0.0) + abs(float(step.obs[2]))
+        episode.data["lean"] += abs(float(step.obs[2]))
 
     def episode_end(self, episode: Episode) -> None:
         episode.metrics["lean"] = episode.data["lean"] / episode.length  # → lean_mean, lean_min, lean_max
@@ -30,9 +31,8 @@ class Steadiness(Callback):
     def report(self, progress: Progress) -> None:
         self.reports += 1
         progress.record("own/reports", self.reports)  # in the next report
-        lean = progress.metrics.get("lean_mean")
-        if lean is not None and lean < self.steady:
-            progress.stop(f"the pole leans {lean:.3f} rad on average")
+        if progress.length_mean is not None and progress.length_mean > self.enough:
+            progress.stop(f"the pole stands for {progress.length_mean:.0f} steps on average")
 
     def state(self) -> dict[str, Any]:
         return {"reports": self.reports}
@@ -43,9 +43,12 @@ class Steadiness(Callback):
 
 def main() -> None:
     overrides = ["train.max_steps=8192", "algo.rollout=64", "log.every_steps=1024"]
-    result = Experiment(algo="ppo", env="CartPole-v1", overrides=overrides, callbacks=[Steadiness(steady=0.06)]).train()
+    result = Experiment(algo="ppo", env="CartPole-v1", overrides=overrides, callbacks=[Steadiness(enough=40)]).train()
     print(f"{result.status}: {result.reason}")
-    print({key: value for key, value in result.metrics.items() if key.startswith(("lean", "own/"))})
+    for line in (result.folder / "metrics.jsonl").read_text().splitlines():
+        print(
+            {key: value for key, value in json.loads(line).items() if key in ("steps", "lean_mean", "own/reports_mean")}
+        )
 
 
 if __name__ == "__main__":

@@ -26,7 +26,9 @@ class Corridor(gymnasium.Env):
         self.observation_space = spaces.Box(0, 1, (2,), np.float32)  # position, and a noisy copy of it
         self.action_space = spaces.Discrete(2)  # left, right
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict[str, Any]]:
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[np.ndarray, dict[str, Any]]:
         super().reset(seed=seed)  # seeds self.np_random: draw from nothing else, and a run can be resumed exactly
         self.position, self.steps = 0, 0
         return self.look(), {}
@@ -46,7 +48,12 @@ class Corridor(gymnasium.Env):
 if "Corridor-v0" not in gymnasium.registry:  # this file is __main__ and own_env when it runs as a script
     gymnasium.register("Corridor-v0", entry_point=Corridor)
 
-TINY = ["train.max_steps=3000", "store.min_fill=200", "algo.epsilon={kind: linear, start: 1, end: 0.05, steps: 1500}", "model.hidden=[32]"]
+TINY = [
+    "train.max_steps=3000",
+    "store.min_fill=200",
+    "algo.epsilon={kind: linear, start: 1, end: 0.05, steps: 1500}",
+    "model.hidden=[32]",
+]
 
 
 def main() -> None:
@@ -54,7 +61,9 @@ def main() -> None:
     by_factory = Experiment(algo="dqn", env=lambda: Corridor(length=6), overrides=TINY).train()
     by_id = Experiment(algo="dqn", env="own_env:Corridor-v0", overrides=TINY).train()
     for way, result in (("factory", by_factory), ("module:Id", by_id)):
-        print(f"{way}: greedy return {result.summary['eval']['mean']:.1f}, best possible −6.0, folder {result.folder.name}")
+        print(
+            f"{way}: greedy return {result.summary['eval']['mean']:.1f}, best possible −6.0, folder {result.folder.name}"
+        )
 
 
 if __name__ == "__main__":

@@ -24,7 +24,9 @@ def main(total: int = 3_000) -> float:
     learner = Learner(algo, streams)
     specs = env.obs_spec, env.action_spec
     sizes = ReplayConfig(capacity=10_000, min_fill=500, updates_per_step=0.5)
-    store = ReplayStore(sizes, *specs, columns=env.num, gamma=config.gamma, n_step=config.n_step, rng=streams.numpy("store"))
+    store = ReplayStore(
+        sizes, *specs, columns=env.num, gamma=config.gamma, n_step=config.n_step, rng=streams.numpy("store")
+    )
     actor = Actor(algo.outputs, algo.rule(), learner.eager)  # reads the learner's live weights
     collector = Collector(env, actor, streams.numpy("act"))
 

@@ -9,7 +9,9 @@ from rookery import Trainer, load_config
 
 
 def main() -> None:
-    config = load_config("cartpole-ppo", overrides=["train.max_steps=4096", "log.every_steps=1024", "eval.every_steps=0"])
+    config = load_config(
+        "cartpole-ppo", overrides=["train.max_steps=4096", "log.every_steps=1024", "eval.every_steps=0"]
+    )
     trainer = Trainer(config)
     for progress in trainer:
         print(f"{progress.steps:>6} steps  {progress.updates:>5} updates  return {progress.return_mean}")

@@ -130,7 +130,7 @@ class Bernoulli:
         self, out: Arrays, rng: np.random.Generator, knobs: Mapping[str, float], mask: np.ndarray | None, greedy: bool
     ) -> Arrays:
         logits = out["logits"]
-        p = 1.0 / (1.0 + np.exp(-logits))
+        p = 0.5 * (1.0 + np.tanh(0.5 * logits))  # σ(l) without overflow
         action = (logits > 0 if greedy else rng.random(p.shape) < p).astype(np.int8)
         signed = np.where(action > 0, logits, -logits)
         return {"action": action, "logp": (-np.logaddexp(0, -signed)).sum(-1).astype(np.float32)}

@@ -10,6 +10,7 @@ import numpy as np
 
 from rookery.core.spec import MASK
 from rookery.core.tree import Tree, unflatten
+from rookery.data.aligned import aligned_zeros
 from rookery.data.ring import Ring
 from rookery.data.stored import words
 from rookery.kernels import gather
@@ -24,19 +25,19 @@ class Reader:
         self._obs_at = np.zeros((size, stack), np.int64)
         self._next_at = np.zeros((size, stack), np.int64)
         self._next_last = np.zeros(size, np.int64)
-        self._reward, self._discount = np.zeros(size, np.float32), np.zeros(size, np.float32)
+        self._reward, self._discount = aligned_zeros((size,), np.float32), aligned_zeros((size,), np.float32)
         flat: dict[str, np.ndarray] = {}
         self._jobs = []  # (leaf, addresses, words of the array to fill)
         for leaf in ring.leaves:
             path = leaf.key
             is_obs, stacked = leaf.name == "obs", stack > 1 and leaf.path != ("obs", MASK)
             lead = (size, stack) if is_obs and stacked else (size,)
-            flat[path] = np.zeros((*lead, *leaf.shape), leaf.dtype)
+            flat[path] = aligned_zeros((*lead, *leaf.shape), leaf.dtype)
             self._jobs.append(
                 (leaf, self._obs_at.reshape(-1) if len(lead) == 2 else self.index, words(flat[path], len(lead)))
             )
             if is_obs:
-                flat["next_" + path] = np.zeros_like(flat[path])
+                flat["next_" + path] = aligned_zeros(flat[path].shape, flat[path].dtype)
                 at = self._next_at.reshape(-1) if stacked or stack == 1 else self._next_last
                 self._jobs.append((leaf, at, words(flat["next_" + path], len(lead))))
         self._one_frame_mask = any(at is self._next_last for _, at, _ in self._jobs)

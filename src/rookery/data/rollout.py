@@ -13,6 +13,7 @@ import torch
 from rookery.core.chunk import Chunk
 from rookery.core.errors import BatchError, ConfigError, UsageError
 from rookery.core.tree import Tree, flatten, tree_map, unflatten, walk
+from rookery.data.aligned import aligned_zeros
 from rookery.data.pieces import piece
 
 NEEDED = ("obs", "action", "reward", "terminated", "truncated", "first", "valid")
@@ -72,7 +73,7 @@ class RolloutStore:
         return {
             **self._batch,
             "final_at": torch.from_numpy(final_at),
-            "final_obs": tree_map(torch.from_numpy, final_obs),
+            "final_obs": tree_map(lambda x: torch.from_numpy(x).clone(), final_obs),  # into aligned memory
         }, None
 
     def feedback(self, keys: Any, outputs: dict[str, Any]) -> None:
@@ -154,12 +155,12 @@ class RolloutStore:
 
     def _allocate(self) -> None:
         self._buffer = {
-            path: np.zeros((self.rows, self.columns, *shape), dtype) for path, (shape, dtype) in self._spec.items()
+            path: aligned_zeros((self.rows, self.columns, *shape), dtype) for path, (shape, dtype) in self._spec.items()
         }
         obs = {
             path[4:]: spec for path, spec in self._spec.items() if path.split("/")[0] == "obs"
         }  # "obs/a" → "a", "obs" → ""
-        self._last = {path: np.zeros((self.columns, *shape), dtype) for path, (shape, dtype) in obs.items()}
+        self._last = {path: aligned_zeros((self.columns, *shape), dtype) for path, (shape, dtype) in obs.items()}
         batch = unflatten({path: torch.from_numpy(buffer) for path, buffer in self._buffer.items()})
         self._batch = {
             **batch,

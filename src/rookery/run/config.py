@@ -27,7 +27,9 @@ class TrainConfig(Section):
     max_steps: Positive | None = 100_000  # env steps; null: no limit
     max_updates: Positive | None = None  # optimiser steps
     max_episodes: Positive | None = None  # finished episodes
-    max_seconds: Seconds | None = None  # wall-clock seconds of this process; such a run cannot be repeated exactly
+    max_seconds: Seconds | None = (
+        None  # wall-clock seconds, resumed parts included; such a run cannot be repeated exactly
+    )
     stop: dict[str, float] = {}  # metric → value at which the run has reached its goal, e.g. {eval/return_mean: 475}
 
     @model_validator(mode="after")

@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import re
+import secrets
 import stat
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
@@ -73,6 +74,17 @@ def write_file(path: Path, data: bytes) -> FileInfo:
         file.flush()
         os.fsync(file.fileno())
     return FileInfo(hashlib.sha256(data).hexdigest(), len(data))
+
+
+def replace_file(path: Path, data: bytes) -> None:
+    """Replace a file as a whole, durably: a reader, or a crash, sees the old content or the new one."""
+    temporary = path.with_name(f".{path.name}-{secrets.token_hex(4)}")
+    try:
+        write_file(temporary, data)
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+    fsync_folder(path.parent)
 
 
 def fsync_folder(folder: Path) -> None:

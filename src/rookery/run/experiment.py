@@ -23,7 +23,7 @@ from rookery.run.clock import CHECKPOINT
 from rookery.run.folder import RunFolder
 from rookery.run.logs import TextLog
 from rookery.run.machine import settings, threads_for
-from rookery.run.parts import EnvFactory, build_parts
+from rookery.run.parts import EnvFactory, Parts, build_parts
 from rookery.run.progress import Evaluation, Progress
 from rookery.run.resolve import Config, diff, load_config
 from rookery.run.signals import Preemption
@@ -108,6 +108,8 @@ class Experiment:
         mode = saved["run"]["mode"] if saved else None
         try:
             parts = build_parts(self.config, env=self.env_factory, mode=mode)
+            if self.init_from is not None and saved is None:
+                start_from(parts, self.init_from)
         except RookeryError:
             folder.discard()  # nothing has begun: leave nothing behind
             raise
@@ -128,11 +130,8 @@ class Experiment:
         trainer.sentinel.folder = folder.offending
         trainer.interrupted = lambda: f"signal {preemption.requested}" if preemption.requested else None
         trainer.after_round = self._after_round  # type: ignore[method-assign]
-        if not folder.resuming or saved is None:
-            write_config(folder.config, self.config)
+        write_config(folder.config, self.config)  # also when resumed: a new limit must survive the next kill
         log.info("learning mode: %s (%s)", trainer.learner.mode, trainer.parts.mode_reason)
-        if self.init_from is not None and saved is None:
-            start_from(trainer, self.init_from)
         if saved is not None:
             self._restore(saved)
         sinks = self._sinks()
@@ -174,10 +173,11 @@ class Experiment:
 
     def _failed(self, error: BaseException) -> None:
         reason = str(error) if isinstance(error, RookeryError) else f"{type(error).__name__}: {error}"
+        log.info("the run failed", exc_info=error)  # log.txt keeps the traceback that the console does not show
         try:
             self.folder.write_summary(self._summary("failed", reason))
-        except OSError as problem:
-            log.warning("summary.json could not be written: %s", problem)
+        except CheckpointError as problem:
+            log.warning("%s", problem)
 
     def _summary(self, status: str, reason: str) -> dict[str, Any]:
         return summary_of(self.trainer, status, reason, exact=self._exact(), resumed_from=self.resumed_from)
@@ -214,6 +214,7 @@ class Experiment:
     def _save(self, final: bool = False) -> None:
         trainer = self.trainer
         with trainer.meters.phases.phase(CHECKPOINT):
+            trainer.check_weights()
             trainer.learner.check(deep=True)
             state = trainer.state()
             state["experiment"] = {
@@ -325,8 +326,14 @@ def check_same(saved: Config, given: Config) -> None:
         )
 
 
-def start_from(trainer: Trainer, source: str) -> None:
+def start_from(parts: Parts, source: str) -> None:
     """Weights and normaliser statistics of another run; everything else starts anew."""
-    path, _, which = source.partition("@")
-    state, _ = Checkpoints(RunFolder.read(Path(path)).checkpoints).load(which or "last")
-    trainer.learner.set_weights(state["learner"])
+    path, at, which = source.rpartition("@")
+    if not at or not (which in ("best", "last") or which.isdecimal()):  # an @ may belong to the path
+        path, which = source, "last"
+    try:
+        state, _ = Checkpoints(RunFolder.read(Path(path)).checkpoints).load(which)
+        parts.learner.set_weights(state["learner"])
+    except RookeryError as error:
+        parts.pool.close()
+        raise type(error)(f"--init-from {source}: {error}") from error

@@ -22,8 +22,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from rookery.core.errors import UsageError
-from rookery.run.durable import fsync_folder, write_file
+from rookery.core.errors import CheckpointError, UsageError
+from rookery.run.durable import replace_file
 
 OnExists = Literal["fail", "resume", "new"]
 
@@ -131,7 +131,11 @@ class RunFolder:
         return self.path / "offending"
 
     def write_summary(self, summary: dict[str, Any]) -> None:
-        write_json_atomic(self.summary, summary)
+        """A disk that refuses it is a CheckpointError: how the run ended is part of what it leaves."""
+        try:
+            write_json_atomic(self.summary, summary)
+        except OSError as error:
+            raise CheckpointError(f"{self.summary} could not be written: {error.strerror or error}.") from error
 
     def discard(self) -> None:
         """Remove the folder again if no run has begun in it."""
@@ -227,13 +231,7 @@ def _in_use(path: Path) -> str:
 
 def write_json_atomic(path: Path, value: Any) -> None:
     """Replace a JSON file as a whole: a reader, or a crash, sees the old text or the new one."""
-    temporary = path.with_name(f".{path.name}-{secrets.token_hex(4)}")
-    try:
-        write_file(temporary, json.dumps(plain(value), indent=1, allow_nan=False).encode() + b"\n")
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
-    fsync_folder(path.parent)
+    replace_file(path, json.dumps(plain(value), indent=1, allow_nan=False).encode() + b"\n")
 
 
 def plain(value: Any) -> Any:

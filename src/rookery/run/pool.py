@@ -56,6 +56,7 @@ class LocalPool:
         return {str(c.index): c.state() for c in self.collectors}
 
     def restore(self, state: dict[str, Any]) -> None:
+        self._done = []  # what was collected before a divergence is not the restored run's
         for collector in self.collectors:
             collector.restore(state[str(collector.index)])
 

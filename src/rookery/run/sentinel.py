@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import logging
 import math
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from rookery.core.errors import CheckpointError, Diverged
 from rookery.core.tree import Tree
@@ -73,6 +76,15 @@ class Sentinel:
             f"learning diverged in {where}: {', '.join(bad)}. {saved} Lower the learning rate, clip gradients "
             "(algo.max_grad_norm) or look at the scale of rewards and observations."
         )
+
+    def check_weights(self, tensors: Iterable[tuple[str, Tensor]], update: int) -> None:
+        """Raise Diverged if a learned number is not finite; for now and then, not for every update."""
+        bad = [name for name, tensor in tensors if not bool(torch.isfinite(tensor).all())]
+        if bad:
+            raise Diverged(
+                f"learning diverged by update {update}: {', '.join(bad)} hold numbers that are not finite. Lower the learning rate, "
+                "clip gradients (algo.max_grad_norm) or look at the scale of rewards and observations."
+            )
 
     def report(self, record: dict[str, Any]) -> list[str]:
         """Warn (once per spell of trouble) of a collapsed entropy and a dead critic; returns what was logged."""

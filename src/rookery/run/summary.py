@@ -12,8 +12,9 @@ import numpy as np
 import torch
 
 from rookery import __version__
+from rookery.core.errors import CheckpointError
 from rookery.core.yamltext import write_text
-from rookery.run.durable import fsync_folder, write_file
+from rookery.run.durable import replace_file
 from rookery.run.resolve import Config
 from rookery.run.trainer import Trainer
 
@@ -53,6 +54,8 @@ def summary_of(
 
 
 def write_config(path: Path, config: Config) -> None:
-    """The resolved config; it reloads to the same tree."""
-    write_file(path, write_text(config.dump()).encode())
-    fsync_folder(path.parent)
+    """The resolved config; it reloads to the same tree. One that is there (a resumed run) is replaced as a whole."""
+    try:
+        replace_file(path, write_text(config.dump()).encode())
+    except OSError as error:
+        raise CheckpointError(f"{path} could not be written: {error.strerror or error}.") from error

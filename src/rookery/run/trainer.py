@@ -207,6 +207,7 @@ class Trainer:
 
     def evaluate(self) -> Evaluation:
         """Greedy episodes now; the result goes into the next report, and the best is remembered."""
+        self.check_weights()
         with self.meters.phases.phase(EVAL):
             if self._eval_env is None:
                 offset = self.config.eval.seed_offset
@@ -226,6 +227,7 @@ class Trainer:
 
     def report(self, finished: str | None = None) -> Progress:
         """Close the windows of the meters; the line of metrics.jsonl."""
+        self.check_weights()
         self.learner.check()
         metrics: dict[str, Any] = {"steps": self.steps, "updates": self.learner.updates, "episodes": self.episodes}
         metrics |= self.meters.report(self.steps, self.learner.updates) | self._pending
@@ -237,6 +239,10 @@ class Trainer:
         progress = self.progress(metrics, finished)
         self.callbacks.call("report", progress)
         return progress
+
+    def check_weights(self) -> None:
+        """An update with a finite loss can still end in infinity: before weights are judged, reported or saved, look at them."""
+        self.sentinel.check_weights(self.learner.learned(), self.learner.updates)
 
     # --- for users ---
 

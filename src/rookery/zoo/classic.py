@@ -8,7 +8,12 @@ CARTPOLE_DQN: dict[str, Any] = {
     "algo": {
         "name": "dqn",
         "gamma": 0.99,
-        "lr": {"kind": "linear", "start": 1e-3, "end": 1e-5, "steps": None},  # a late step must not undo what was learnt
+        "lr": {
+            "kind": "linear",
+            "start": 1e-3,
+            "end": 1e-5,
+            "steps": None,
+        },  # a late step must not undo what was learnt
         "n_step": 3,
         "target_every": 500,
         "epsilon": {"kind": "linear", "start": 1.0, "end": 0.05, "steps": 8_000},

@@ -1,0 +1,48 @@
+"""Every metric that a run writes has its sentence on the metrics page."""
+
+import json
+import re
+
+import pytest
+
+from docs.pages import DOCS, build
+from rookery import Experiment
+
+TINY = {
+    "dqn": ["env.id=CartPole-v1", "train.max_steps=600", "store.min_fill=100"],
+    "ppo": ["env.id=CartPole-v1", "train.max_steps=512", "algo.rollout=32", "env.num=4"],
+    "sac": ["env.id=Pendulum-v1", "train.max_steps=300", "store.min_fill=256", "algo.warmup=100", "model.hidden=[16]"],
+}
+ALWAYS = [
+    "log.every_steps=100",
+    "eval.every_steps=200",
+    "eval.episodes=2",
+    "eval.num=2",
+    "log.sinks=[jsonl]",
+    "learning.mode=eager",
+]
+
+
+def documented(page):
+    """Names in the first column of the page's tables."""
+    return set(re.findall(r"^\| `([^`]+)` \|", page.read_text(), re.MULTILINE))
+
+
+def test_every_algorithm_is_tried():
+    assert set(TINY) == set(build.algorithms())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("algo", TINY)
+def test_every_metric_of_a_run_is_documented(algo, tmp_path):
+    result = Experiment(algo=algo, overrides=[*TINY[algo], *ALWAYS], out=tmp_path / "run").train()
+    lines = [json.loads(line) for line in (result.folder / "metrics.jsonl").read_text().splitlines()]
+    seen = {key for line in lines for key in line}
+    assert seen - documented(DOCS / "metrics.md") == set()
+    assert {"steps", "eval/return_mean", "time/update", "knob/lr"} <= seen
+
+
+def test_the_page_explains_no_metric_twice():
+    rows = re.findall(r"^\| `([^`]+)` \|", (DOCS / "metrics.md").read_text().split("## Algorithms")[0], re.MULTILINE)
+    general = [name for name in rows if not name.startswith("knob/")]
+    assert len(general) == len(set(general))

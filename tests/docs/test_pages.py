@@ -1,0 +1,82 @@
+"""Links lead somewhere, quoted commands are commands, generated parts are what the code says."""
+
+import shlex
+
+import pytest
+
+from docs.pages import ROOT, build, checks
+
+
+def test_every_relative_link_leads_somewhere():
+    assert checks.broken_links(ROOT, build.pages()) == []
+
+
+def test_every_quoted_command_is_understood():
+    assert checks.broken_commands(ROOT, build.pages()) == []
+
+
+def test_commands_are_really_found_in_the_pages():
+    found = [line for page in build.pages() for line in checks.commands(page.read_text())]
+    assert "rookery train cartpole-dqn --out runs/a" in found
+    assert "make train" in found
+    assert len([line for line in found if line.startswith("rookery")]) >= 20
+
+
+def test_generated_parts_are_current():
+    stale = [page.name for page, _ in build.out_of_date(skip=build.MEASURED)]
+    assert stale == [], "run `make docs`"
+
+
+def test_every_page_is_in_the_index_and_linked_from_the_readme():
+    index, readme = (ROOT / "docs" / "index.md").read_text(), (ROOT / "README.md").read_text()
+    for page in (ROOT / "docs").glob("*.md"):
+        if page.name != "index.md":
+            assert f"]({page.name})" in index
+            assert f"](docs/{page.name})" in readme
+
+
+@pytest.mark.parametrize(
+    ("line", "complaint"),
+    [
+        ("rookery trian cartpole-dqn", "no command"),
+        ("rookery train cartpole-dnq", "Did you mean"),
+        ("rookery train cartpole-dqn algo.gama=0.9", "algo.gamma"),
+        ("rookery train cartpole-dqn --sead 1", "--sead"),
+        ("rookery train -c nothing.yaml", "no file"),
+        ("rookery train -c examples/cartpole.yaml env.nmu=3", "env.num"),
+        ("rookery explain dnq", "dqn"),
+        ("rookery list presents", "cannot list"),
+        ("make trian", "no verb"),
+        ("python examples/nothing.py", "no file"),
+    ],
+)
+def test_a_wrong_command_is_noticed(line, complaint):
+    assert complaint in (checks.wrong(ROOT, shlex.split(line)) or "")
+
+
+@pytest.mark.parametrize(
+    "line", ["rookery train cartpole-dqn algo.gamma=0.9 --seed 3", "rookery --version", "rookery config keys ppo"]
+)
+def test_a_right_command_is_accepted(line):
+    assert checks.wrong(ROOT, shlex.split(line)) is None
+
+
+def test_a_broken_link_and_a_missing_heading_are_noticed(tmp_path):
+    (tmp_path / "other.md").write_text("# There\n## A heading, of two words\n")
+    page = tmp_path / "page.md"
+    page.write_text(
+        "[a](other.md) [b](gone.md) [c](other.md#a-heading-of-two-words) [d](other.md#nowhere) [e](https://example.org)\n"
+    )
+    found = checks.broken_links(tmp_path, [page])
+    assert found == ["page.md: the link gone.md leads nowhere", "page.md: other.md has no heading #nowhere"]
+
+
+def test_a_generated_part_is_replaced_and_stays_the_same_the_second_time():
+    page = "before\n<!-- generated: clocks -->\nold\n<!-- end: clocks -->\nafter\n"
+    once = build.regenerated(page)
+    assert "old" not in once
+    assert "`time/seconds`" in once
+    assert once.startswith("before\n")
+    assert once.endswith("<!-- end: clocks -->\nafter\n")
+    assert build.regenerated(once) == once
+    assert build.regenerated(page, skip=("clocks",)) == page
