@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 _PUBLIC = {  # name → module that defines it
+    "Actor": "rookery.acting.actor",
     "Algorithm": "rookery.algos.base",
     "Batch": "rookery.core.batch",
     "Callback": "rookery.run.callbacks",
@@ -21,14 +22,22 @@ _PUBLIC = {  # name → module that defines it
     "Diverged": "rookery.core.errors",
     "EnvError": "rookery.core.errors",
     "Experiment": "rookery.run.experiment",
+    "Learner": "rookery.learning.learner",
+    "Message": "rookery.acting.actor",
+    "Policy": "rookery.acting.policy",
+    "Replay": "rookery.data.experience",
+    "ReplayStore": "rookery.data.replay",
+    "RolloutStore": "rookery.data.rollout",
     "RookeryError": "rookery.core.errors",
     "Schedule": "rookery.core.schedule",
+    "Streams": "rookery.core.rng",
     "Trainer": "rookery.run.trainer",
     "UsageError": "rookery.core.errors",
     "check_env": "rookery.envs.checker",
     "evaluate_run": "rookery.run.evaluate",
     "json_schema": "rookery.run.resolve",
     "load_config": "rookery.run.resolve",
+    "load_policy": "rookery.run.load",
     "lookup": "rookery.core.registry",
     "names": "rookery.core.registry",
     "register": "rookery.core.registry",
@@ -37,6 +46,9 @@ _PUBLIC = {  # name → module that defines it
 __all__ = ["__version__", *_PUBLIC]
 
 if TYPE_CHECKING:
+    from rookery.acting.actor import Actor as Actor
+    from rookery.acting.actor import Message as Message
+    from rookery.acting.policy import Policy as Policy
     from rookery.algos.base import Algorithm as Algorithm
     from rookery.core.batch import Batch as Batch
     from rookery.core.errors import CheckpointError as CheckpointError
@@ -48,13 +60,22 @@ if TYPE_CHECKING:
     from rookery.core.registry import lookup as lookup
     from rookery.core.registry import names as names
     from rookery.core.registry import register as register
+    from rookery.core.rng import Streams as Streams
     from rookery.core.schedule import Schedule as Schedule
+    from rookery.data.experience import Replay as Replay
+    from rookery.data.replay import ReplayStore as ReplayStore
+    from rookery.data.rollout import RolloutStore as RolloutStore
+    from rookery.envs.checker import check_env as check_env
+    from rookery.learning.learner import Learner as Learner
     from rookery.run.callbacks import Callback as Callback
     from rookery.run.collector import Collector as Collector
     from rookery.run.evaluate import evaluate_run as evaluate_run
+    from rookery.run.experiment import Experiment as Experiment
+    from rookery.run.load import load_policy as load_policy
     from rookery.run.resolve import Config as Config
     from rookery.run.resolve import json_schema as json_schema
     from rookery.run.resolve import load_config as load_config
+    from rookery.run.trainer import Trainer as Trainer
 
 
 def __getattr__(name: str) -> Any:

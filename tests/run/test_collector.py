@@ -1,5 +1,7 @@
 """The collector: chunks whose rows and successors equal a slow reference, exact counts, two players side by side."""
 
+import itertools
+
 import gymnasium
 import numpy as np
 import pytest
@@ -85,7 +87,7 @@ def test_rows_and_successors_equal_a_slow_rollout():
                 step += 1
         assert step == 20
     assert chunk.version == 7
-    assert [end.length for end in chunk.episodes if end.env == 0][0] == 3 + Streams(0).seed_of("train", 0, 0, 0) % 3
+    assert next(end.length for end in chunk.episodes if end.env == 0) == 3 + Streams(0).seed_of("train", 0, 0, 0) % 3
 
 
 def test_chunks_join_without_a_seam():
@@ -104,7 +106,7 @@ def test_steps_are_counted_exactly_even_when_the_envs_do_not_divide_them(steps):
     again = it.collect(steps=3)["main"]
     assert again.steps == 3
     for rows in transitions(chunk).values():  # a hole was not stepped: its env goes on where it was
-        assert all(b[0][1] == a[0][1] + 1 for a, b in zip(rows, rows[1:]) if not b[5])
+        assert all(b[0][1] == a[0][1] + 1 for a, b in itertools.pairwise(rows) if not b[5])
 
 
 @pytest.mark.parametrize("episodes", [1, 2, 5])

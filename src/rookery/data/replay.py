@@ -58,7 +58,7 @@ class ReplayStore:
         self._rng = rng
         self._uniform = np.zeros(config.batch_size)
         self._batch = tree_map(torch.from_numpy, self._reader.arrays)
-        self._batch["weight"] = torch.ones(config.batch_size)
+        self._batch["weight"] = torch.ones(config.batch_size, device="cpu")
 
     @property
     def size(self) -> int:

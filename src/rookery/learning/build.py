@@ -11,6 +11,7 @@ import logging
 import shutil
 import tempfile
 import time
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -112,7 +113,8 @@ def _compile(graph: Any, examples: tuple[Tensor, ...], path: Path) -> None:
 
     args = tuple(t.clone() for t in examples)
     try:
-        with torch.no_grad():
+        with torch.no_grad(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # torch warns of its own deprecated calls
             exported = torch.export.export(graph, args, strict=False)
             torch._inductor.aoti_compile_and_package(exported, package_path=str(path))
     except (RuntimeError, OSError) as error:  # torch's export and inductor errors are RuntimeErrors

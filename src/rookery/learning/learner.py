@@ -7,6 +7,7 @@ so a checkpoint does not know the mode. The first batch of an update fixes its s
 from __future__ import annotations
 
 import hashlib
+import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,15 +17,17 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from rookery.core.errors import BatchError, CheckpointError, ConfigError
+from rookery.core.errors import BatchError, CheckpointError, CompileError, ConfigError
 from rookery.core.rng import Streams, seeded
 from rookery.core.schedule import Schedule
 from rookery.core.tree import Tree, flatten, tree_map, walk
 from rookery.learning.flat import FlatNetwork
 from rookery.learning.optim import Optimiser
+from rookery.learning.own_draws import OwnDraws
 from rookery.learning.words import Eager, Rows, split
 from rookery.nets.normalise import observe
 
+log = logging.getLogger("rookery.learning")
 Mode = Literal["eager", "compiled"]
 Signature = list[tuple[str, torch.Size, torch.dtype]]
 
@@ -90,8 +93,13 @@ class Learner:
         mode: Mode = "eager",
         cache: Path | None = None,
         device: str = "cpu",
+        fall_back: bool = False,
     ):
         self.algo, self.mode, self.cache, self.device = algo, mode, cache, torch.device(device)
+        self.fall_back, self.note = (
+            fall_back,
+            "",
+        )  # whether an update that cannot be compiled may run eagerly; why it does
         with seeded(streams.seed_of("networks")):
             modules = {name: module.to(self.device) for name, module in algo.networks().items()}
         self.nets = {name: FlatNetwork(name, module) for name, module in modules.items()}
@@ -105,6 +113,7 @@ class Learner:
         self.eager = Eager(self.nets, self.optimisers, self.tensors, self.knob_names, generator=self.generator)
         self.signatures: dict[str, Signature] = {}
         self.compiled: dict[str, Any] = {}  # name → Artefact
+        self.own_draws = OwnDraws(streams.seed_of("modules"))
         self.updates = 0
 
     def _named_tensors(self) -> dict[str, Tensor]:
@@ -158,7 +167,7 @@ class Learner:
             return artefact(flat)
         s = self.eager
         s._metrics, s._batch = {}, Rows(batch)
-        returned = getattr(self.algo, name)(s, s._batch)
+        returned = self.own_draws.run(name, getattr(self.algo, name), s, s._batch)
         arrays, metrics = split(s._metrics, returned)
         numbers = torch.stack(list(metrics.values())).cpu().numpy() if metrics else np.zeros(0, np.float32)
         return Outputs(arrays, tuple(metrics), numbers)
@@ -173,7 +182,16 @@ class Learner:
         if self.mode == "compiled" and minimises(getattr(self.algo, name)):
             from rookery.learning.artefact import Artefact
 
-            self.compiled[name] = Artefact(self, name, batch)
+            try:
+                self.compiled[name] = Artefact(self, name, batch)
+            except CompileError as error:
+                if not self.fall_back or self.compiled:
+                    raise
+                self.mode, self.note = (
+                    "eager",
+                    str(error),
+                )  # before the first update: the mode never changes in the middle
+                log.warning("learning.mode=auto runs eagerly: %s", error)
 
     def check(self, *, deep: bool = False) -> None:
         """Once per report: the views are whole. Deep (once per checkpoint): no number baked into an artefact has changed."""
@@ -218,6 +236,7 @@ class Learner:
         return self.weights() | {
             "slots": {k: t.clone() for k, t in self.tensors.items() if not k.endswith((".value", ".stats"))},
             "updates": self.updates,
+            "own_draws": self.own_draws.state(),
         }
 
     def restore(self, state: dict[str, Any]) -> None:
@@ -227,6 +246,7 @@ class Learner:
                 raise CheckpointError(f"the checkpoint has optimiser state {key!r} that this algorithm does not have")
             self.tensors[key].copy_(torch.as_tensor(value, device=self.device))
         self.updates = int(state["updates"])
+        self.own_draws.restore(state["own_draws"])
 
 
 def shapes(tensors: dict[str, Tensor]) -> dict[str, list[int]]:

@@ -36,7 +36,7 @@ class ModelConfig(Section):
     @model_validator(mode="after")
     def _used(self) -> ModelConfig:
         if self.kwargs and self.encoder is None:
-            raise ValueError(f"kwargs={self.kwargs} would be ignored: they are passed to `encoder`, which is not set")
+            raise ValueError(f"model.kwargs={self.kwargs} would be ignored: they go to model.encoder, which is not set")
         return self
 
 

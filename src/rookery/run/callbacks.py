@@ -78,14 +78,16 @@ class Callbacks:
         """Hear of every step, if any callback asks for it."""
         if self.wants_episodes:
             for collector in collectors:
-                collector.on_step = self._step
+                collector.on_begin, collector.on_step = self._begin, self._step
+
+    def _begin(self, collector: Collector) -> None:
+        for i in range(collector.env.num):
+            if (collector.index, i) not in self._running:
+                self._start((collector.index, i), 0)
 
     def _step(self, collector: Collector, step: Step) -> None:
         for i in np.flatnonzero(step.valid):
-            key = (collector.index, int(i))
-            if key not in self._running:
-                self._start(key, 0)
-            episode = self._running[key]
+            episode = self._running[collector.index, int(i)]
             episode.length += 1
             episode.total += float(step.reward[i])
             if self.wants_steps:
@@ -95,7 +97,7 @@ class Callbacks:
                 self.call("episode_step", episode, record)
         for end in step.ended:
             key = (collector.index, end.env)
-            episode = self._running.pop(key) if key in self._running else Episode(*key, end.episode)
+            episode = self._running[key]
             self.call("episode_end", episode)
             end.metrics.update(episode.metrics)
             self._start(key, end.episode + 1)

@@ -49,6 +49,7 @@ class Collector:
         self.columns = self.seating.columns()
         self.obs: Tree = None  # [B, …], own copy
         self.first = np.ones(env.num, bool)
+        self.on_begin: Callable[[Collector], None] | None = None  # before the rows of a chunk
         self.on_step: Callable[[Collector, Step], None] | None = None  # hook of callbacks that want every step
         self.on_episode: Callable[[EpisodeEnd], None] | None = None
         self.time_env = self.time_act = 0  # nanoseconds
@@ -90,6 +91,8 @@ class Collector:
 
     def _fill(self, rows: int, limits: Limits) -> tuple[Chunk, Limits]:
         buffer = self._buffer(rows)
+        if self.on_begin is not None:
+            self.on_begin(self)
         final_obs: list[Tree] = []
         final_at: list[tuple[int, int]] = []
         ended: list[EpisodeEnd] = []

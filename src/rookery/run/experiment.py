@@ -16,33 +16,23 @@ from pathlib import Path
 from typing import Any
 
 from rookery.core import registry
-from rookery.core.errors import CheckpointError, ConfigError, Diverged, RookeryError, UsageError
+from rookery.core.errors import CheckpointError, Diverged, RookeryError, UsageError
 from rookery.run.callbacks import Callback
 from rookery.run.checkpoint import Checkpoints
 from rookery.run.clock import CHECKPOINT
 from rookery.run.folder import RunFolder
 from rookery.run.logs import TextLog
 from rookery.run.machine import settings, threads_for
-from rookery.run.parts import EnvFactory, Parts, build_parts
+from rookery.run.origin import check_same, resolve_config, start_from
+from rookery.run.parts import EnvFactory, build_parts
 from rookery.run.progress import Evaluation, Progress
-from rookery.run.resolve import Config, diff, load_config
+from rookery.run.resolve import Config, load_config
 from rookery.run.signals import Preemption
 from rookery.run.sinks import Sink, Sinks
 from rookery.run.summary import summary_of, write_config
 from rookery.run.trainer import Trainer
 
 log = logging.getLogger("rookery.run")
-CHANGEABLE = (
-    "train.",
-    "eval.",
-    "log.",
-    "checkpoint.",
-    "sentinel.",
-    "run.name",
-    "run.out",
-    "run.on_exists",
-    "learning.cache",
-)
 
 
 @dataclass(slots=True)
@@ -67,6 +57,7 @@ class Experiment:
         *,
         algo: str | type | None = None,
         env: str | EnvFactory | None = None,
+        model: type | None = None,
         overrides: Sequence[str] = (),
         callbacks: Sequence[Callback] = (),
         sinks: Sequence[Sink] | None = None,
@@ -76,7 +67,8 @@ class Experiment:
         init_from: str | None = None,
     ):
         self.env_factory = env if callable(env) else None
-        self.config = resolve_config(config, algo, env if isinstance(env, str) else None, overrides, resume)
+        named = {"algo": algo, "env": env if isinstance(env, str) else None, "model": model}
+        self.config = resolve_config(config, named, overrides, resume)
         self.callbacks, self.own_sinks = list(callbacks), sinks
         self.out, self.resume = (None if p is None else Path(p) for p in (out, resume))
         self.on_exists, self.init_from = on_exists or self.config.run.on_exists, init_from
@@ -129,7 +121,7 @@ class Experiment:
         trainer, folder = self.trainer, self.folder
         trainer.sentinel.folder = folder.offending
         trainer.interrupted = lambda: f"signal {preemption.requested}" if preemption.requested else None
-        trainer.after_round = self._after_round  # type: ignore[method-assign]
+        trainer.after_round = self._after_round
         write_config(folder.config, self.config)  # also when resumed: a new limit must survive the next kill
         log.info("learning mode: %s (%s)", trainer.learner.mode, trainer.parts.mode_reason)
         if saved is not None:
@@ -163,7 +155,6 @@ class Experiment:
         else:
             goal = trainer.reason is not None and not trainer.reason.startswith("train.max_")
             status, reason, code = "stopped" if goal else "finished", trainer.reason or "", 0
-        trainer.callbacks.call("run_end", trainer.progress(finished=reason))
         if status == "preempted" or self.config.checkpoint.at_end:
             self._save(final=True)
         summary = self._summary(status, reason)
@@ -294,46 +285,3 @@ def _make_sink(name: str, config: Config) -> Any:
 def _short(env_id: str | None) -> str:
     text = (env_id or "env").rpartition(":")[2].rpartition("/")[2]
     return "".join(c if c.isalnum() or c in "-_." else "-" for c in text)
-
-
-def resolve_config(
-    config: Config | str | Mapping[str, Any] | None,
-    algo: str | type | None,
-    env: str | None,
-    overrides: Sequence[str],
-    resume: Path | str | None,
-) -> Config:
-    """A config from what the caller gave: a Config, a preset's name, a tree, an algorithm and an env, or a run to resume."""
-    if isinstance(config, Config):
-        if algo or env or overrides:
-            raise UsageError("give a resolved Config, or a preset with algo, env and overrides, not both")
-        return config
-    if config is None and resume is not None:
-        return load_config(file=RunFolder.read(Path(resume)).config, algo=algo, env=env, overrides=overrides)
-    if isinstance(config, str):
-        return load_config(preset=config, algo=algo, env=env, overrides=overrides)
-    return load_config(algo=algo, env=env, overrides=overrides, tree=config)
-
-
-def check_same(saved: Config, given: Config) -> None:
-    """A resumed run may be longer or report elsewhere, but must be the same run."""
-    changed = {key: pair for key, pair in diff(saved, given).items() if not key.startswith(CHANGEABLE)}
-    if changed:
-        lines = "\n".join(f"  {key}: {a!r} in the run, {b!r} now" for key, (a, b) in changed.items())
-        raise ConfigError(
-            f"the run being resumed had other values:\n{lines}\nA resumed run goes on exactly as it began; start a new one with --out, "
-            "or take over its weights with --init-from."
-        )
-
-
-def start_from(parts: Parts, source: str) -> None:
-    """Weights and normaliser statistics of another run; everything else starts anew."""
-    path, at, which = source.rpartition("@")
-    if not at or not (which in ("best", "last") or which.isdecimal()):  # an @ may belong to the path
-        path, which = source, "last"
-    try:
-        state, _ = Checkpoints(RunFolder.read(Path(path)).checkpoints).load(which)
-        parts.learner.set_weights(state["learner"])
-    except RookeryError as error:
-        parts.pool.close()
-        raise type(error)(f"--init-from {source}: {error}") from error

@@ -75,7 +75,10 @@ def build_parts(config: Config, *, env: EnvFactory | None = None, mode: Mode | N
         algo = config.algorithm(config.algo, vectors[0].obs_spec, vectors[0].action_spec, config.model)
         check_limits(config, vectors[0])
         chosen, reason = (mode, "as in the run being resumed") if mode else choose_mode(config)
-        learner = Learner(algo, streams, mode=chosen, cache=cache_folder(config), device=device_of(config))
+        automatic = mode is None and config.learning.mode == "auto"
+        learner = Learner(
+            algo, streams, mode=chosen, cache=cache_folder(config), device=device_of(config), fall_back=automatic
+        )
         store = build_store(config, algo, vectors[0], streams)
     except BaseException:
         for vector in vectors:

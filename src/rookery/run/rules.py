@@ -32,11 +32,13 @@ def _learns(config: Config) -> Iterator[str]:
     limit = config.train.max_steps
     if limit is None:
         return
-    if config.algorithm.store_kind == "replay" and config.store.min_fill > limit:
-        yield (
-            f"train.max_steps={limit} is less than store.min_fill={config.store.min_fill}: the run would end before the first update. "
-            f"Raise train.max_steps, or lower store.min_fill"
-        )
+    if config.algorithm.store_kind == "replay":
+        fill, ratio = config.store.min_fill, config.store.updates_per_step
+        if (limit - fill) * ratio < 1 - 1e-6:  # 1/3 and 0.1 are not quite what they are written as
+            yield (
+                f"train.max_steps={limit} ends before the first update, which comes after store.min_fill={fill} steps and 1 / "
+                f"store.updates_per_step={ratio:g} more. Raise train.max_steps, or lower store.min_fill"
+            )
     rows = getattr(config.algo, "rollout", 1)
     round_steps = rows * config.env.num * config.pool.workers
     if config.algorithm.store_kind == "rollout" and round_steps > limit:

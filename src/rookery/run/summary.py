@@ -43,7 +43,7 @@ def summary_of(
         "exact": exact,
         "resumed_from": resumed_from,
         "learning_mode": trainer.learner.mode,
-        "learning_mode_reason": trainer.parts.mode_reason,
+        "learning_mode_reason": trainer.learner.note or trainer.parts.mode_reason,
         "threads": torch.get_num_threads(),
         "pool": trainer.pool.kind,
         "workers": [{"pid": os.getpid(), "steps": steps} for steps in trainer.worker_steps],

@@ -10,18 +10,21 @@ A *round* is one turn of that loop and may be a single env step; only O(1) work 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 from rookery.acting.actor import Message
 from rookery.acting.players import MAIN
-from rookery.acting.policy import Policy
 from rookery.core.chunk import Chunk
 from rookery.core.errors import ConfigError
 from rookery.core.tree import tree_take
 from rookery.learning.learner import Outputs
 from rookery.run.callbacks import Callback, Callbacks
+from rookery.run.checkpoint import Checkpoints
 from rookery.run.clock import ACT, ENV, EVAL, OTHER, SAMPLE, TRANSPORT, UPDATE
 from rookery.run.evaluate import evaluate
+from rookery.run.handle import PlayerHandle
+from rookery.run.limits import GOAL, goal_reached, limit_reached
 from rookery.run.meters import Meters
 from rookery.run.parts import EnvFactory, Parts, build_parts
 from rookery.run.progress import Evaluation, Progress
@@ -42,12 +45,8 @@ class Trainer:
     ):
         self.config = config
         self.parts = parts or build_parts(config, env=env)
-        self.algo, self.learner, self.store, self.pool = (
-            self.parts.algo,
-            self.parts.learner,
-            self.parts.store,
-            self.parts.pool,
-        )
+        self.algo, self.learner = self.parts.algo, self.parts.learner
+        self.store, self.pool = self.parts.store, self.parts.pool
         self.meters = Meters(config.log.window)
         self.sentinel = Sentinel(config.sentinel)
         self.callbacks = Callbacks(callbacks)
@@ -59,42 +58,39 @@ class Trainer:
         self.best: float | None = None
         self.knob_values: dict[str, float] = {}
         self.reason: str | None = None  # why the run ends
-        self.interrupted: Callable[[], str | None] = lambda: (
-            None
-        )  # a reason to stop at once, without closing evaluation
+        self.interrupted: Callable[[], str | None] = lambda: None  # a reason to stop without closing evaluation
         self.closed_at: int | None = None  # steps at which the closing evaluation and report took place
+        self.after_round: Callable[[int], None] = lambda before: None  # checkpoints; told the steps before the round
         self.on_round: list[Callable[[int], None]] = []  # told the steps after every round: the live view
         self._pending: dict[str, float] = {}  # evaluation metrics for the next report
         self._eval_env: Any = None
         self._eval_actor = self.parts.actor()
         self._times = (0, 0)
-        self._room = self._rows_per_round()
+        self._room = self.algo.rows * config.env.num * config.pool.workers  # steps of a full round
 
     # --- the loop ---
 
     def __iter__(self) -> Iterator[Progress]:
-        yield from self.run()
+        return self.run()
 
     def run(self) -> Iterator[Progress]:
         """Train until a limit, a goal or a signal; one item per report, the last with `finished` set."""
         self.callbacks.call("run_start", self.progress())
-        while not self._over():
+        while not (self._ended() or self.interrupted()):
             before = self.steps
             self.round()
             if self.callbacks.wants_rounds:
                 self.callbacks.call("round_end", self.progress())
             if self._due(self.config.eval.every_steps, before):
                 self.evaluate()
-            if self._due(self.config.log.every_steps, before):
-                yield self.report()
+            if self._due(self.config.log.every_steps, before) and not self._ended():
+                yield self.report()  # the closing report takes its place in the last round
             self.after_round(before)
             for tell in self.on_round:
                 tell(self.steps)
         if self.reason is not None and self.closed_at != self.steps:
             yield self.close()
-
-    def after_round(self, before: int) -> None:
-        """Hook of the experiment: checkpoints."""
+        self.callbacks.call("run_end", self.progress(finished=self.reason or self.interrupted()))
 
     def close(self) -> Progress:
         """The closing evaluation and report."""
@@ -112,12 +108,8 @@ class Trainer:
         left = None if train.max_steps is None else train.max_steps - self.steps
         episodes = None if train.max_episodes is None else train.max_episodes - self.episodes
         phases.switch(TRANSPORT)
-        self.pool.submit(
-            {MAIN: message},
-            self.algo.rows,
-            steps=left if left is not None and left < self._room else None,
-            episodes=episodes,
-        )
+        steps = left if left is not None and left < self._room else None
+        self.pool.submit({MAIN: message}, self.algo.rows, steps=steps, episodes=episodes)
         chunks = [chunks[MAIN] for _, chunks in self.pool.gather()]
         self._count_times()
         for chunk in chunks:
@@ -171,37 +163,25 @@ class Trainer:
         self.meters.phases.add(ACT, act - self._times[1])
         self._times = (env, act)
 
-    def _rows_per_round(self) -> int:
-        return self.algo.rows * self.config.env.num * self.config.pool.workers
-
     # --- when to stop ---
 
     def _due(self, every: int, before: int) -> bool:
         return every > 0 and self.steps // every > before // every
 
-    def _over(self) -> bool:
-        """Sets `reason` when a limit or a goal is reached."""
-        train = self.config.train
+    def _ended(self) -> bool:
+        """Sets `reason` when a limit is reached; goals set it themselves."""
         if self.reason is None:
-            if train.max_steps is not None and self.steps >= train.max_steps:
-                self.reason = f"train.max_steps={train.max_steps} reached"
-            elif train.max_updates is not None and self.learner.updates >= train.max_updates:
-                self.reason = f"train.max_updates={train.max_updates} reached"
-            elif train.max_episodes is not None and self.episodes >= train.max_episodes:
-                self.reason = f"train.max_episodes={train.max_episodes} reached"
-            elif train.max_seconds is not None and self.meters.rates.seconds() >= train.max_seconds:
-                self.reason = f"train.max_seconds={train.max_seconds:g} reached"
-        return self.reason is not None or bool(self.interrupted())
+            counts = self.steps, self.learner.updates, self.episodes
+            self.reason = limit_reached(self.config.train, *counts, self.meters.rates.seconds())
+        return self.reason is not None
 
     def stop(self, reason: str) -> None:
         """End after this round, with the closing evaluation."""
         self.reason = self.reason or reason
 
     def _check_goals(self, metrics: dict[str, Any]) -> None:
-        for name, goal in self.config.train.stop.items():
-            value = metrics.get(name)
-            if isinstance(value, float | int) and value >= goal:
-                self.stop(f"{name} = {value:.6g} reached train.stop {goal:g}")
+        if reason := goal_reached(self.config.train, metrics):
+            self.stop(reason)
 
     # --- reports ---
 
@@ -250,7 +230,7 @@ class Trainer:
         """The player's weights, and the player as a callable policy."""
         if name != MAIN:
             raise ConfigError(f"there is no player {name!r}; this run has only {MAIN!r}")
-        return PlayerHandle(self)
+        return PlayerHandle(self.parts)
 
     def foreach_worker(self, fn: Callable[[Any], Any]) -> list[Any]:
         return self.pool.foreach_worker(fn)
@@ -261,8 +241,23 @@ class Trainer:
 
     def exact(self) -> bool | str:
         """True, or the reason why a resumed run would only be approximate."""
-        reason = self.pool.exactness
-        return True if reason == "exact" else reason
+        return True if self.pool.exactness == "exact" else self.pool.exactness
+
+    def save(self, folder: Path | str) -> Path:
+        """Write a checkpoint into `folder`; `load` goes on from it bit for bit."""
+        meta = {"exact": self.exact(), "config_sha256": self.config.sha256()}
+        return Checkpoints(Path(folder)).save(self.steps, self.state(), meta)
+
+    def load(self, folder: Path | str) -> None:
+        """Go on from the newest checkpoint in `folder`."""
+        state, _ = Checkpoints(Path(folder)).load("last")
+        self.restore(state)
+
+    def __enter__(self) -> Trainer:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.shut()
 
     def shut(self) -> None:
         """Close the envs."""
@@ -286,6 +281,7 @@ class Trainer:
             "evaluation": evaluation,
             "pending": self._pending,
             "closed_at": self.closed_at,
+            "reason": self.reason,
             "knobs": self.knob_values,
             "mode": self.learner.mode,
         }
@@ -297,25 +293,8 @@ class Trainer:
         self.worker_steps, self.best = [int(n) for n in run["worker_steps"]], run["best"]
         self.evaluation = None if run["evaluation"] is None else Evaluation(**run["evaluation"])
         self._pending, self.closed_at, self.knob_values = dict(run["pending"]), run["closed_at"], dict(run["knobs"])
+        at_goal = GOAL in (run["reason"] or "") and self.config.train.stop and self.closed_at == self.steps
+        self.reason = run["reason"] if at_goal else None  # a limit may have been raised since; a goal stays reached
         for name, thing in self._stateful().items():
             thing.restore(state[name])
         self._set_knobs()
-
-
-class PlayerHandle:
-    """A player of a trainer, from outside."""
-
-    def __init__(self, trainer: Trainer):
-        self._trainer = trainer
-
-    def weights(self) -> dict[str, Any]:
-        return self._trainer.learner.weights()
-
-    def set_weights(self, weights: dict[str, Any]) -> None:
-        self._trainer.learner.set_weights(weights)
-
-    def __call__(self, batch: Any, *, greedy: bool = True) -> Any:
-        """`handle(Batch(obs=[obs])).action[0]`."""
-        parts = self._trainer.parts
-        seed = parts.streams.seed_of("policy")
-        return Policy(parts.actor(), parts.algo.obs_spec, parts.algo.action_spec, seed)(batch, greedy=greedy)

@@ -1,0 +1,44 @@
+"""The runs that are killed and resumed, by the tests and by bench/chaos.py."""
+
+COMMON = [
+    "log.every_steps=200",
+    "log.sinks=[jsonl]",
+    "eval.every_steps=500",
+    "eval.episodes=2",
+    "eval.num=2",
+    "checkpoint.every_steps=150",
+    "model.hidden=[16,16]",
+]
+DQN = [
+    "--algo=dqn",
+    "--env=same.counting:Counting-v0",
+    "env.num=2",
+    "store.min_fill=100",
+    "store.batch_size=32",
+    "store.capacity=1000",
+]
+CASES = {
+    "dqn": [
+        *DQN,
+        "algo.n_step=3",
+        "algo.dueling=true",
+        "train.max_steps=3000",
+        "algo.epsilon={kind: linear, start: 1, end: 0.1, steps: 2000}",
+    ],
+    "ppo": [
+        "--algo=ppo",
+        "--env=same.counting:Counting-v0",
+        "env.num=4",
+        "algo.rollout=16",
+        "train.max_steps=6000",
+        "model.normalise_obs=true",
+    ],
+    "sac": [
+        "--algo=sac",
+        "--env=same.counting:CountingContinuous-v0",
+        "store.min_fill=100",
+        "store.batch_size=32",
+        "algo.warmup=100",
+        "train.max_steps=1500",
+    ],
+}
