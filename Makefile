@@ -22,8 +22,8 @@ train: $(STAMP)  ## train the default preset, with a live view
 	@$(BIN)/rookery train cartpole-ppo
 
 check: $(STAMP)  ## format, lint, types, import rules, fast tests
-	$(BIN)/ruff format --check src tests examples bench
-	$(BIN)/ruff check src tests examples bench
+	$(BIN)/ruff format --check src tests examples bench docs
+	$(BIN)/ruff check src tests examples bench docs
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python -m pytest -n 2 -m "not slow and not matrix" tests
@@ -47,8 +47,8 @@ docs: $(STAMP)  ## check links and commands of the documentation, and regenerate
 	$(BIN)/python docs/build.py
 
 format: $(STAMP) ## let ruff format and mend what it can
-	$(BIN)/ruff format src tests examples bench
-	$(BIN)/ruff check --fix src tests examples bench
+	$(BIN)/ruff format src tests examples bench docs
+	$(BIN)/ruff check --fix src tests examples bench docs
 
 clean:          ## remove .venv, caches and builds; runs/ is kept
 	rm -rf $(VENV) build dist .ruff_cache .mypy_cache .import_linter_cache .hypothesis src/*.egg-info

@@ -264,6 +264,13 @@ ATTACKS = {
         "is not a readable safetensors file",
     ),
     "a pickle as state": (lambda folder: replaced(folder, "state.json", pickle.dumps(Bomb())), "is not valid JSON"),
+    "a state that holds nothing": (lambda folder: replaced(folder, "state.json", b"{}"), "is whole but holds no "),
+    "weights without a layout": (
+        lambda folder: replaced(
+            folder, "state.json", (folder / "state.json").read_bytes().replace(b'"layout"', b'"lay-out"')
+        ),
+        "is whole but holds no 'layout'",
+    ),
     "a state that nests a million deep": (
         lambda folder: replaced(folder, "state.json", b'{"a":' * 10**6),
         "is not valid JSON",
@@ -284,6 +291,36 @@ def test_a_malicious_checkpoint_is_refused_with_exit_4_and_nothing_is_executed(
     ended = cli("train", *DQN, *WALK, "--init-from", "victim", "--out", "new")
     assert (ended.code, told in ended.err, (tmp_path / "new").exists()) == (4, True, False)
     assert not (tmp_path / "executed").exists()
+
+
+@pytest.mark.parametrize(
+    ("key", "words"),
+    [
+        ("env.id", ["env.id=os:system", "env.kwargs={command: touch executed}"]),
+        ("env.id", ["env.id=subprocess:run", "env.kwargs={args: [touch, executed]}"]),
+        ("env.wrappers", ["env.wrappers=[{name: 'subprocess:Popen', kwargs: {args: [touch, executed]}}]"]),
+        ("env.wrappers", ["env.eval_wrappers=['builtins:exec']"]),
+        ("model.encoder", ["model.encoder=builtins:exec"]),
+        ("model.encoder", ["model.encoder=importlib.util:find_spec"]),
+    ],
+)
+def test_a_config_cannot_call_the_standard_library_in_place_of_an_env_a_wrapper_or_an_encoder(
+    cli: Cli, victim: Path, tmp_path: Path, key: str, words: list[str]
+) -> None:
+    from rookery.core.overrides import parse_overrides
+    from rookery.core.provenance import Layer, Merged
+    from rookery.core.yamltext import read_file, write_text
+
+    config = victim / "config.yaml"
+    tree = Merged([Layer("file", read_file(config)[0]), parse_overrides(words)]).tree
+    config.write_text(write_text(tree))
+    for command in (["eval", "victim"], ["train", "--resume", "victim"], ["train", "-c", str(config), "--out", "new"]):
+        ended = cli(*command)
+        assert ended.code == 2, ended.err
+        assert f"{key}: '" in ended.err
+        assert "is part of Python's standard library" in ended.err
+    assert not (tmp_path / "executed").exists()
+    assert not (tmp_path / "new").exists()
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ import torch
 from gymnasium import spaces
 
 from rookery import Batch, Callback, ConfigError, Experiment, Trainer, load_config, load_policy, register
+from rookery.run.sinks import Histogram, Table
 
 TREE = {
     "algo": {"name": "dqn", "target_every": 20, "lr": 5e-3, "epsilon": 0.3},
@@ -113,6 +114,33 @@ def test_every_hook_is_called_and_custom_metrics_are_averaged(tmp_path):
         assert -1.0 <= line["own/reward_min"] <= line["own/reward_mean"] <= line["own/reward_max"] <= 1.0
     assert lines[1]["twice_mean"] == 100  # recorded in the report before
     assert result.status == "finished"
+
+
+def test_pictures_histograms_and_tables_go_through_the_same_call_and_survive_a_checkpoint(tmp_path):
+    class Show(Callback):
+        def evaluation(self, evaluation):
+            self.values = np.array(evaluation.returns)
+
+        def round_end(self, progress):
+            if progress.steps == 250:
+                progress.record("own/returns", Histogram(self.values))
+                progress.record("own/table", Table(("a", "b"), ((1, 2.5),)))
+
+    trainer = Trainer(config(), callbacks=[Show()])
+    for progress in trainer:
+        if progress.steps == 200:
+            break
+    while trainer.steps < 250:
+        trainer.round()
+    trainer.callbacks.call("round_end", trainer.progress())
+    trainer.save(tmp_path)
+    other = Trainer(config(), callbacks=[Show()])
+    other.load(tmp_path)
+    for it in (trainer, other):
+        metrics = it.report().metrics
+        assert sum(metrics["own/returns"].bins()[0]) == 4
+        assert metrics["own/table"] == Table(("a", "b"), ((1, 2.5),))
+        assert "own/table" not in it.report().metrics
 
 
 def test_hooks_run_in_the_order_of_their_priority():

@@ -39,7 +39,8 @@ def train(
         _alone(resume, {"PRESET": named.preset, "-c": yaml, "--out": out, "--on-exists": on_exists})
     experiment = sources.experiment(named, file, extra, options)
     result = experiment.train()
-    _report(result, _again(named, file, [*extra, *named.overrides], experiment.config.run.seed))
+    again = _again(named, file, [*extra, *named.overrides], experiment.config.run.seed) if resume is None else None
+    _report(result, _next(result, again, has_id=experiment.config.env.id is not None))
     return int(result.exit_code)
 
 
@@ -61,7 +62,17 @@ def _again(named: sources.Words, file: Path | None, overrides: list[str], seed: 
     return shlex.join(["rookery", "train", *start, *changes, "--seed", str(seed + 1)])
 
 
-def _report(result: Any, again: str) -> None:
+def _next(result: Any, again: str | None, *, has_id: bool) -> list[str]:
+    """Commands to try next; a run whose env was given in Python can only be evaluated there."""
+    folder = shlex.quote(str(result.folder))
+    commands = [f"rookery eval {folder}"] if has_id else []
+    if result.status == "preempted":
+        return [f"rookery train --resume {folder}", *commands]
+    longer = f"rookery train --resume {folder} train.max_steps={2 * result.summary['steps']}"
+    return [*commands, *([again] if again and has_id else []), longer]
+
+
+def _report(result: Any, commands: list[str]) -> None:
     """The result in a short table, what to try next, and last the folder: scripts read that line."""
     summary = result.summary
     rows = {name: summary.get(name) for name in ("steps", "updates", "episodes")}
@@ -78,8 +89,6 @@ def _report(result: Any, again: str) -> None:
         if value is not None:
             typer.echo(f"  {name:<11}{value}")
     typer.echo("\nnext:")
-    folder = shlex.quote(str(result.folder))
-    more = f"rookery train --resume {folder}"
-    for command in (f"rookery eval {folder}", again if result.status in ("finished", "stopped") else more):
+    for command in commands:
         typer.echo(f"  {command}")
     typer.echo(f"\nrun: {result.folder}")

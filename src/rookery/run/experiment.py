@@ -23,6 +23,7 @@ from rookery.run.clock import CHECKPOINT
 from rookery.run.folder import RunFolder
 from rookery.run.logs import TextLog
 from rookery.run.machine import settings, threads_for
+from rookery.run.manifest import understood
 from rookery.run.origin import check_same, resolve_config, start_from
 from rookery.run.parts import EnvFactory, build_parts
 from rookery.run.progress import Evaluation, Progress
@@ -97,7 +98,8 @@ class Experiment:
         self.folder = folder
         self.checkpoints = Checkpoints(folder.checkpoints, self.config.checkpoint.keep)
         saved = self._previous(folder)
-        mode = saved["run"]["mode"] if saved else None
+        with understood():
+            mode = saved["run"]["mode"] if saved is not None else None
         try:
             parts = build_parts(self.config, env=self.env_factory, mode=mode)
             if self.init_from is not None and saved is None:
@@ -125,7 +127,8 @@ class Experiment:
         write_config(folder.config, self.config)  # also when resumed: a new limit must survive the next kill
         log.info("learning mode: %s (%s)", trainer.learner.mode, trainer.parts.mode_reason)
         if saved is not None:
-            self._restore(saved)
+            with understood():
+                self._restore(saved)
         sinks = self._sinks()
         self.sinks = Sinks(sinks)
         trainer.on_round = [sink.tick for sink in sinks if hasattr(sink, "tick")]

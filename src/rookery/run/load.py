@@ -17,6 +17,7 @@ from rookery.learning.learner import Learner
 from rookery.run.checkpoint import Checkpoints
 from rookery.run.folder import RunFolder
 from rookery.run.machine import settings, threads_for
+from rookery.run.manifest import understood
 from rookery.run.parts import EnvFactory, make_env
 from rookery.run.resolve import Config, load_config
 
@@ -57,7 +58,8 @@ def load_run(folder: Path | str, checkpoint: str | int = "last", env: EnvFactory
         probe.close()
         algo = config.algorithm(config.algo, obs_spec, action_spec, config.model)
         learner = Learner(algo, streams)
-        learner.set_weights(state["learner"])
+        with understood():
+            learner.set_weights(state["learner"])
         yield Loaded(config, algo, Actor(algo.outputs, algo.rule(), learner.eager), manifest.step, str(checkpoint), env)
 
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 import hashlib
 import json
 import platform
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -86,6 +87,18 @@ class Checkpoint:
         for version in range(self.manifest.format, FORMAT):
             state = MIGRATIONS[version].state(state)
         return state
+
+
+@contextmanager
+def understood() -> Iterator[None]:
+    """Around whatever reads a loaded state: a whole checkpoint that lacks a part is of another build, and that is a sentence."""
+    try:
+        yield
+    except KeyError as error:
+        raise CheckpointError(
+            f"the checkpoint is whole but holds no {error}: another build of Rookery (or other callbacks) wrote it. Go on with the "
+            "one that wrote it, or start a new run from its weights with --init-from."
+        ) from error
 
 
 def compose(step: int, kind: Kind, meta: dict[str, Any], files: dict[str, FileInfo]) -> bytes:

@@ -18,6 +18,7 @@ import numpy as np
 
 from rookery.core.chunk import EpisodeEnd
 from rookery.run.clock import PhaseClock, Rates
+from rookery.run.sinks.values import TYPED, from_state, to_state
 
 
 class Window:
@@ -149,12 +150,16 @@ class UpdateMeter:
 
 
 class CustomMeter:
-    """Numbers that users record under a name: mean, min and max since the last report."""
+    """What users record under a name: mean, min and max of numbers since the last report; of anything else the last one."""
 
     def __init__(self) -> None:
         self._seen: dict[str, list[float]] = {}  # count, sum, min, max
+        self._typed: dict[str, Any] = {}  # histograms, pictures, tables: the last one of each name
 
-    def record(self, name: str, value: float) -> None:
+    def record(self, name: str, value: Any) -> None:
+        if type(value).__name__ in TYPED:
+            self._typed[name] = value
+            return
         value = float(value)
         seen = self._seen.get(name)
         if seen is None:
@@ -165,18 +170,22 @@ class CustomMeter:
         seen[2] = min(seen[2], value)
         seen[3] = max(seen[3], value)
 
-    def report(self) -> dict[str, float]:
-        metrics: dict[str, float] = {}
+    def report(self) -> dict[str, Any]:
+        metrics: dict[str, Any] = {}
         for name, (count, total, low, high) in self._seen.items():
             metrics |= {f"{name}_mean": total / count, f"{name}_min": low, f"{name}_max": high}
+        metrics |= self._typed
         self._seen.clear()
+        self._typed.clear()
         return metrics
 
     def state(self) -> dict[str, Any]:
-        return {"seen": {name: list(seen) for name, seen in self._seen.items()}}
+        seen = {name: list(seen) for name, seen in self._seen.items()}
+        return {"seen": seen, "typed": {name: to_state(value) for name, value in self._typed.items()}}
 
     def restore(self, state: dict[str, Any]) -> None:
         self._seen = {name: list(seen) for name, seen in state["seen"].items()}
+        self._typed = {name: from_state(value) for name, value in state["typed"].items()}
 
 
 class Meters:
@@ -189,11 +198,11 @@ class Meters:
         self.phases = PhaseClock()
         self.rates = Rates()
 
-    def record(self, name: str, value: float) -> None:
-        """A number of the user's own."""
+    def record(self, name: str, value: Any) -> None:
+        """A number of the user's own, or a Histogram, Image, Video or Table."""
         self.custom.record(name, value)
 
-    def report(self, steps: int, updates: int) -> dict[str, float]:
+    def report(self, steps: int, updates: int) -> dict[str, Any]:
         metrics = self.episodes.report() | self.updates.report() | self.custom.report()
         return metrics | self.rates.report(steps=steps, updates=updates) | self.phases.report()
 

@@ -10,6 +10,7 @@ from rookery.core import registry
 from rookery.core.errors import ConfigError, RookeryError, UsageError
 from rookery.run.checkpoint import Checkpoints
 from rookery.run.folder import RunFolder
+from rookery.run.manifest import understood
 from rookery.run.parts import Parts
 from rookery.run.resolve import Config, diff, load_config
 
@@ -69,7 +70,8 @@ def start_from(parts: Parts, source: str) -> None:
         path, which = source, "last"
     try:
         state, _ = Checkpoints(RunFolder.read(Path(path)).checkpoints).load(which)
-        parts.learner.set_weights(state["learner"])
+        with understood():
+            parts.learner.set_weights(state["learner"])
     except RookeryError as error:
         parts.pool.close()
         raise type(error)(f"--init-from {source}: {error}") from error

@@ -44,7 +44,7 @@ class Progress:
     evaluation: Evaluation | None = None  # the latest
     finished: str | None = None  # the reason, in the last report
     _stop: Callable[[str], None] | None = field(default=None, repr=False)
-    _record: Callable[[str, float], None] | None = field(default=None, repr=False)
+    _record: Callable[[str, Any], None] | None = field(default=None, repr=False)
 
     @property
     def return_mean(self) -> float | None:
@@ -73,8 +73,8 @@ class Progress:
         if self._stop is not None:
             self._stop(reason)
 
-    def record(self, name: str, value: float) -> None:
-        """A number of your own: its mean, min and max appear in the next report."""
+    def record(self, name: str, value: Any) -> None:
+        """A number of your own: its mean, min and max appear in the next report. Or a Histogram, Image, Video or Table."""
         if self._record is not None:
             self._record(name, value)
 

@@ -5,6 +5,7 @@ A rule of one section lives in that section's model, a rule of one algorithm in 
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -22,6 +23,7 @@ def broken_rules(config: Config) -> list[str]:
         *_stops(config),
         *_rolls_back(config),
         *_names(config),
+        *_code(config),
         *_env(config),
         *config.algorithm.rules(config),
     ]
@@ -74,6 +76,16 @@ def _names(config: Config) -> Iterator[str]:
         if name not in known:
             hint = registry.did_you_mean(name, known)
             yield f"log.sinks: unknown sink {name!r}.{hint} Known: {', '.join(known) or 'none'}"
+
+
+def _code(config: Config) -> Iterator[str]:
+    """A config may be somebody else's: `os:system` is no env, and must not be called to find that out."""
+    env, model = config.env, config.model
+    wrappers = [w if isinstance(w, str) else w.name for w in (*env.wrappers, *env.train_wrappers, *env.eval_wrappers)]
+    named = [("env.id", env.id), *(("env.wrappers", name) for name in wrappers), ("model.encoder", model.encoder)]
+    for key, name in named:
+        if name and ":" in name and name.partition(":")[0].partition(".")[0] in sys.stdlib_module_names:
+            yield f"{key}: {name!r} is part of Python's standard library; expected a class of yours, package.module:Class"
 
 
 def _env(config: Config) -> Iterator[str]:

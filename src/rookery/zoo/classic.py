@@ -8,7 +8,7 @@ CARTPOLE_DQN: dict[str, Any] = {
     "algo": {
         "name": "dqn",
         "gamma": 0.98,
-        "lr": {"kind": "linear", "start": 1e-3, "end": 1e-5, "steps": 40_000},  # a late step must not undo what was learnt
+        "lr": {"kind": "linear", "start": 1e-3, "end": 1e-5, "steps": 40_000},  # late steps must not undo the rest
         "n_step": 3,
         "target_every": 200,
         "epsilon": {"kind": "linear", "start": 1.0, "end": 0.05, "steps": 8_000},

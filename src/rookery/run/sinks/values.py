@@ -45,8 +45,24 @@ class Table:
     rows: tuple[tuple[Any, ...], ...]
 
 
+TYPED = {cls.__name__: cls for cls in (Histogram, Image, Video, Table)}
 Value = float | int | str | bool | None | Histogram | Image | Video | Table
 Record = dict[str, Any]  # "steps" (env steps so far) and metric → Value
+
+
+def to_state(value: Any) -> dict[str, Any]:
+    """A typed value as arrays and JSON, for a checkpoint."""
+    fields = {name: getattr(value, name) for name in value.__slots__}
+    fields = {name: list(map(list, part)) if name == "rows" else part for name, part in fields.items()}
+    return {"type": type(value).__name__} | {k: list(v) if isinstance(v, tuple) else v for k, v in fields.items()}
+
+
+def from_state(state: dict[str, Any]) -> Any:
+    """The inverse of `to_state`."""
+    fields = {name: part for name, part in state.items() if name != "type"}
+    if state["type"] == "Table":
+        return Table(tuple(fields["columns"]), tuple(map(tuple, fields["rows"])))
+    return TYPED[state["type"]](**fields)
 
 
 class Sink(Protocol):
