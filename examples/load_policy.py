@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import gymnasium
 
-from rookery import Batch, Experiment
-from rookery.run.load import load_policy
+from rookery import Batch, Experiment, load_policy
 
 
 def main() -> None:

@@ -5,12 +5,9 @@ python examples/own_loop.py
 
 from __future__ import annotations
 
-from rookery import Collector, envs
-from rookery.acting.actor import Actor, Message
+from rookery import Actor, Collector, Learner, Message, ReplayStore, Streams, envs
 from rookery.algos.dqn import DQN, DQNConfig
-from rookery.core.rng import Streams
-from rookery.data import ReplayConfig, ReplayStore
-from rookery.learning.learner import Learner
+from rookery.data import ReplayConfig
 from rookery.nets import ModelConfig
 from rookery.run.evaluate import evaluate
 
