@@ -15,7 +15,7 @@ CARTPOLE_DQN: dict[str, Any] = {
     },
     "env": {"id": "CartPole-v1", "num": 1},
     "model": {"hidden": [128, 128]},
-    "store": {"capacity": 50_000, "batch_size": 64, "min_fill": 1_000, "updates_per_step": 1.0},
+    "store": {"capacity": 50_000, "batch_size": 128, "min_fill": 1_000, "updates_per_step": 1.0},
     "train": {"max_steps": 50_000},
     "eval": {"every_steps": 5_000},
 }
@@ -41,12 +41,12 @@ ACROBOT_DQN: dict[str, Any] = {
         "gamma": 0.99,
         "lr": {"kind": "linear", "start": 1e-3, "end": 1e-5, "steps": None},
         "n_step": 3,
-        "target_every": 500,
-        "epsilon": {"kind": "linear", "start": 1.0, "end": 0.05, "steps": 20_000},
+        "target_every": 250,
+        "epsilon": {"kind": "linear", "start": 1.0, "end": 0.05, "steps": 12_000},
     },
     "env": {"id": "Acrobot-v1", "num": 1},
     "model": {"hidden": [128, 128]},
-    "store": {"capacity": 100_000, "batch_size": 64, "min_fill": 1_000, "updates_per_step": 0.5},
+    "store": {"capacity": 100_000, "batch_size": 128, "min_fill": 1_000, "updates_per_step": 1.0},
     "train": {"max_steps": 100_000},
 }
 
