@@ -62,7 +62,7 @@ PENDULUM_SAC: dict[str, Any] = {
 PENDULUM_PPO: dict[str, Any] = {
     "algo": {
         "name": "ppo",
-        "gamma": 0.9,
+        "gamma": 0.95,
         "lam": 0.95,
         "lr": {"kind": "linear", "start": 1e-3, "end": 0.0, "steps": None},
         "rollout": 512,
