@@ -27,8 +27,10 @@ def functions(path):
 
 @names
 def test_modules_are_short(path):
-    limit = 200 if path.parent.name == "algos" else 300
-    assert len(path.read_text().splitlines()) <= limit
+    text = path.read_text()
+    explained = "Longer than 300 lines because" in text.partition('"""')[2].partition('"""')[0]
+    limit = 200 if path.parent.name == "algos" else 400 if explained else 300
+    assert len(text.splitlines()) <= limit
 
 
 @names

@@ -85,6 +85,23 @@ def test_masked_actions_have_no_probability():
     assert out["logp"] == pytest.approx(np.full(5_000, math.log(0.5)), rel=1e-5)
 
 
+def test_a_head_without_a_legal_action_counts_as_all_legal_as_in_the_losses():
+    leaf = spec_of(spaces.MultiDiscrete([2, 2]))
+    logits = np.array([[0.0, 2.0, 1.0, 0.0]], np.float32)
+    mask = np.array([[1, 1, 0, 0]], np.int8)
+    acted = rule_for(leaf)({"logits": logits}, rng(), {}, mask, True)
+    logp, _ = logp_entropy(
+        leaf.kind,
+        leaf.sizes,
+        {"logits": torch.from_numpy(logits)},
+        torch.from_numpy(acted["action"]),
+        torch.from_numpy(mask),
+    )
+    assert acted["logp"] == pytest.approx(logp.numpy(), rel=1e-5)
+    nothing = EpsilonGreedy()({"q": logits}, rng(), {"epsilon": 0.0}, np.zeros((1, 4), np.int8), False)
+    assert nothing["action"].tolist() == [1]
+
+
 def test_several_heads_are_drawn_side_by_side_and_their_log_probabilities_summed():
     rule = Categorical((2, 3), single=False)
     logits = np.log(np.array([[0.25, 0.75, 0.1, 0.2, 0.7]], np.float32))

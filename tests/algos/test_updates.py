@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
+from pydantic import ValidationError
 
 from rookery.algos.dqn import DQN, DQNConfig
 from rookery.algos.ppo import PPO, PPOConfig
@@ -164,6 +165,29 @@ def test_an_algorithm_says_which_actions_it_cannot_act_in():
         SAC(SACConfig(), OBS, TWO, SMALL)
     with pytest.raises(ConfigError, match=r"algo\.name=dqn acts in spaces of kind discrete"):
         DQN(DQNConfig(), OBS, BOX, SMALL)
+
+
+def test_a_mask_that_does_not_fit_the_actions_is_refused():
+    wrong = spec_of(spaces.Dict({"obs": spaces.Box(-1, 1, (3,), np.float32), "action_mask": spaces.MultiBinary(3)}))
+    with pytest.raises(ConfigError, match=r"`action_mask` of shape \(3,\).*one entry per choice, \(2,\) here"):
+        DQN(DQNConfig(), wrong, TWO, SMALL)
+    with pytest.raises(ConfigError, match="only Discrete and MultiDiscrete actions can be masked"):
+        PPO(PPOConfig(), MASKED, BOX, SMALL)
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: DQNConfig(epsilon=2.0), "algo.epsilon: expected values that are between 0 and 1"),
+        (lambda: DQNConfig(lr=-1.0), "algo.lr: expected values that are not negative"),
+        (lambda: PPOConfig(clip={"kind": "linear", "start": 0.2, "end": -0.1, "steps": 5}), "algo.clip"),
+        (lambda: SACConfig(log_std_min=3.0), "algo.log_std_min=3.0 must be below algo.log_std_max=2.0"),
+    ],
+)
+def test_values_out_of_range_are_refused(make, words):
+    with pytest.raises(ValidationError) as error:
+        make()
+    assert words in str(error.value)
 
 
 CASES = {

@@ -16,6 +16,7 @@ Cli = Callable[..., tuple[int, str, str]]
 QUICK = [
     "train.max_steps=300",
     "store.min_fill=100",
+    "store.batch_size=64",
     "learning.mode=eager",
     "eval.episodes=2",
     "eval.num=2",

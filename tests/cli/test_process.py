@@ -67,6 +67,7 @@ def test_sigterm_saves_and_exits_143_and_resume_finishes(tmp_path: Path) -> None
         "cartpole-dqn",
         "learning.mode=eager",
         "store.min_fill=100",
+        "store.batch_size=64",
         "eval.every_steps=0",
         "eval.at_end=false",
         "log.every_steps=200",

@@ -34,7 +34,8 @@ def store(
     seed: int = 0,
     **more: Any,
 ) -> ReplayStore:
-    return ReplayStore(config(**more), spec, CHOICE, columns, gamma, n_step, np.random.default_rng(seed), collectors)
+    stack, rng = more.pop("stack", 1), np.random.default_rng(seed)
+    return ReplayStore(config(**more), spec, CHOICE, columns, gamma, n_step, rng, collectors, stack)
 
 
 def by_obs(replay: ReplayStore, draws: int = 60) -> dict[float, tuple[float, float, float]]:

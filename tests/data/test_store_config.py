@@ -23,7 +23,6 @@ from rookery.data import ReplayConfig, RolloutConfig
         ({"updates_per_step": float("nan")}, "updates_per_step"),
         ({"max_memory": 1.5}, "max_memory"),
         ({"max_reuse": 0}, "max_reuse"),
-        ({"stack": 0}, "stack"),
         ({"batchsize": 3}, "batchsize"),
     ],
 )

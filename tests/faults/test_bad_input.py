@@ -53,10 +53,10 @@ def test_a_typo_in_any_key_is_told_with_the_right_name_and_leaves_no_folder(cli:
         (["algo.gamma=0.9", "algo.gamma=0.8"], ["algo.gamma", "contradict"]),
         (["--algo", "ppo", "algo.name=dqn"], ["algo.name", "contradict"]),
         (["store.batch_size=64", "store.min_fill=32"], ["store.batch_size=64", "store.min_fill=32", "Raise min_fill"]),
-        (["train.max_steps=100", "store.min_fill=100"], ["train.max_steps=100", "store.min_fill=100", "first update"]),
+        (["train.max_steps=200", "store.min_fill=200"], ["train.max_steps=200", "store.min_fill=200", "first update"]),
         (
-            ["train.max_steps=109", "store.min_fill=100", "store.updates_per_step=0.1"],
-            ["train.max_steps=109", "store.updates_per_step=0.1", "first update"],
+            ["train.max_steps=209", "store.min_fill=200", "store.updates_per_step=0.1"],
+            ["train.max_steps=209", "store.updates_per_step=0.1", "first update"],
         ),
         (["eval.episodes=5", "eval.num=2"], ["eval.episodes=5", "eval.num=2", "Set eval.num="]),
         (["sentinel.on_nan=rollback", "checkpoint.every_steps=0"], ["sentinel.on_nan", "checkpoint.every_steps"]),

@@ -1,5 +1,7 @@
 """The compiled execution of the toys: equals the eager one, is keyed by all it depends on, refuses what it would freeze."""
 
+import functools
+import hashlib
 import json
 import shutil
 import subprocess
@@ -13,10 +15,11 @@ from torch import nn
 from learning import toys
 from learning.toys import Plain, Toy, distance, learner, toy_batch
 from rookery.core.errors import BatchError, CompileError
-from rookery.learning.artefact import FORMAT, unavailable
+from rookery.core.rng import Streams
+from rookery.learning.artefact import FORMAT, read_plan, unavailable
 from rookery.learning.build import trace
 from rookery.learning.key import key_of
-from rookery.learning.learner import signature
+from rookery.learning.learner import Learner, signature
 from rookery.learning.words import Traced
 
 pytestmark = pytest.mark.slow
@@ -93,8 +96,62 @@ def test_a_damaged_artefact_is_built_again(compiled, artefacts, tmp_path, caplog
     assert it.compiled["update"].built
     assert "built again" in caplog.text
     plan = json.loads((tmp_path / key / "plan.json").read_text())
-    assert plan["bytes"] == (tmp_path / key / "update.pt2").stat().st_size
+    assert plan["sha256"] == hashlib.sha256((tmp_path / key / "update.pt2").read_bytes()).hexdigest()
     assert sorted(p.name for p in tmp_path.iterdir()) == [key]  # nothing half-built is left
+
+
+def test_a_flipped_bit_in_an_artefact_is_noticed(compiled, artefacts, tmp_path):
+    key = compiled.compiled["update"].key
+    shutil.copytree(artefacts / key, tmp_path / key)
+    assert read_plan(tmp_path / key) is not None
+    whole = bytearray((tmp_path / key / "update.pt2").read_bytes())
+    whole[len(whole) // 2] ^= 1
+    (tmp_path / key / "update.pt2").write_bytes(whole)
+    assert read_plan(tmp_path / key) is None
+
+
+class Branches(Toy):
+    def update(self, s, b):
+        if b.y.mean().item() > 1e9:
+            return
+        s.minimise("q", lambda q: (q(b.x) - b.y).pow(2).mean())
+
+
+def test_a_branch_on_data_is_told_and_auto_runs_it_eagerly(tmp_path):
+    with pytest.raises(CompileError, match="cannot be traced"):
+        learner(Branches(), "compiled", tmp_path).step(toy_batch())
+    it = Learner(Branches(), Streams(0), mode="compiled", cache=tmp_path, fall_back=True)
+    it.set_knobs({"lr": 1e-2, "mix": 0.5})
+    it.step(toy_batch())
+    assert it.mode == "eager"
+    assert "cannot be traced" in it.note
+
+
+class Indirect(Toy):
+    def update(self, s, b):
+        self.helper(s, b)
+
+    def helper(self, s, b):
+        s.minimise("q", lambda q: (q(b.x) - b.y).pow(2).mean())
+
+
+def test_an_update_that_minimises_through_a_helper_is_compiled_too():
+    it = learner(Indirect(), "compiled")
+    assert it._minimises("update", toy_batch())
+    assert not it._minimises("move", toy_batch())
+
+
+def test_building_leaves_the_global_generator_alone(tmp_path):
+    torch.manual_seed(11)
+    before = torch.random.get_rng_state()
+    with pytest.raises(CompileError, match="by itself"):
+        learner(DropsWide(), "compiled", tmp_path).step(toy_batch())
+    assert torch.equal(torch.random.get_rng_state(), before)
+
+
+class DropsWide(Toy):
+    def networks(self):
+        return {"q": nn.Sequential(nn.Linear(4, 2), nn.Dropout(0.5)), "p": nn.Linear(4, 3)}
 
 
 def test_a_cache_that_cannot_be_written_is_a_sentence(tmp_path):
@@ -155,6 +212,10 @@ def closed(gamma, shape=lambda x: x):
     return Closed()
 
 
+def scaled(x, by):
+    return x * by
+
+
 def key(algo, batch=None):
     it = learner(algo)
     it.signatures["update"] = signature(batch or toy_batch())
@@ -166,6 +227,14 @@ def test_the_key_changes_with_what_matters_and_with_nothing_else(monkeypatch):
     assert key(Toy()) == base
     assert key(closed(0.99)) == key(closed(0.99))
     keys = {
+        "partial 2": key(closed(0.99, functools.partial(scaled, by=2))),
+        "partial 3": key(closed(0.99, functools.partial(scaled, by=3))),
+        "partial of torch": key(closed(0.99, functools.partial(torch.clamp, min=0))),
+        "another partial of torch": key(closed(0.99, functools.partial(torch.clamp, min=-1))),
+        "cached": key(closed(0.99, functools.lru_cache(lambda x: x + 1))),
+        "cached, other": key(closed(0.99, functools.lru_cache(lambda x: x + 2))),
+        "a tensor as a number": key(closed(torch.tensor(0.5))),
+        "another tensor as a number": key(closed(torch.tensor(0.6))),
         "base": base,
         "a plain number": key(Toy(scale=2.0)),
         "rows": key(Toy(), toy_batch(rows=16)),

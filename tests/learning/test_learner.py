@@ -90,6 +90,24 @@ def test_a_bound_method_kept_as_an_attribute_is_refused():
         learner(Bad())
 
 
+def test_modules_in_a_plain_list_are_refused():
+    class Listed(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.a = nn.Linear(1, 1)
+            self.sequence = [self.a]
+
+        def forward(self, x):
+            return self.sequence[0](x)
+
+    class Bad(Plain):
+        def networks(self):
+            return {"q": Listed()}
+
+    with pytest.raises(BrokenView, match=r"Listed\.sequence keeps modules or parameters in a plain list"):
+        learner(Bad())
+
+
 def test_numbers_of_another_type_are_refused():
     class Counts(nn.Linear):
         def __init__(self):

@@ -1,6 +1,7 @@
 """The trainer and the experiment around it: reports, callbacks, evaluation, goals, the handles for users."""
 
 import json
+import shutil
 
 import gymnasium
 import numpy as np
@@ -8,7 +9,18 @@ import pytest
 import torch
 from gymnasium import spaces
 
-from rookery import Batch, Callback, ConfigError, Experiment, Trainer, load_config, load_policy, register
+from rookery import (
+    Batch,
+    Callback,
+    CheckpointError,
+    ConfigError,
+    Experiment,
+    Trainer,
+    load_config,
+    load_policy,
+    register,
+)
+from rookery.run import machine
 from rookery.run.sinks import Histogram, Table
 
 TREE = {
@@ -294,6 +306,113 @@ def test_auto_runs_eagerly_what_cannot_be_compiled_and_says_why(tmp_path):
     summary = Experiment(config(model={"encoder": "dropping"}, learning=mode), out=tmp_path / "run").train().summary
     assert summary["learning_mode"] == "eager"
     assert "draws random numbers by itself" in summary["learning_mode_reason"]
+
+
+def test_a_goal_counts_after_a_kill_before_the_closing_evaluation():
+    goal = config(train={"max_steps": 20_000, "stop": {"eval/return_mean": -9.0}})
+    a, b = Trainer(goal), Trainer(goal)
+    saved = {}
+    a.after_round = lambda before: (
+        saved.update(a.state()) if a.reason else None
+    )  # the checkpoint of the goal's own round
+    for _ in a:
+        pass
+    b.restore(saved)
+    for progress in b:
+        last = progress
+    assert b.steps == a.steps == 200
+    assert "reached train.stop" in last.finished
+
+
+def test_a_goal_reached_by_a_report_closes_the_run_with_that_report():
+    seen = list(Trainer(config(train={"max_steps": 20_000, "stop": {"episode/return_mean": -9.0}})))
+    assert [p.steps for p in seen] == [100]
+    assert seen[0].finished is not None
+    assert "eval/return_mean" in seen[0].metrics
+
+
+def test_a_goal_that_no_report_has_is_told(caplog):
+    for _ in Trainer(config(train={"stop": {"evla/return_mean": 1.0}})):
+        pass
+    assert "train.stop waits for 'evla/return_mean'" in caplog.text
+
+
+def test_the_knobs_of_a_restored_run_are_those_of_its_last_round():
+    moving = {"lr": {"kind": "linear", "start": 1e-3, "end": 0.0, "steps": None}, "name": "dqn"}
+    a, b = Trainer(config(algo=moving)), Trainer(config(algo=moving))
+    while a.steps < 400:
+        a.round()
+    b.restore(a.state())
+    assert b.report().metrics["knob/lr"] == a.report().metrics["knob/lr"] > 0
+
+
+def test_a_policy_can_act_as_in_training(tmp_path):
+    with Trainer(config(algo={"name": "dqn", "epsilon": 1.0})) as trainer:
+        handle = trainer.policy()
+        drawn = {int(handle(Batch(obs=[np.zeros(1, np.float32)]), greedy=False).action[0]) for _ in range(30)}
+        assert drawn == {0, 1}
+    Experiment(config(algo={"name": "dqn", "epsilon": 1.0}), out=tmp_path / "run").train()
+    for which in ("best", "last"):
+        policy = load_policy(tmp_path / "run", which)
+        drawn = {int(policy(Batch(obs=[np.zeros(1, np.float32)]), greedy=False).action[0]) for _ in range(30)}
+        assert drawn == {0, 1}
+
+
+def test_an_engine_that_cannot_be_restored_begins_new_episodes(tmp_path):
+    vector = {"id": "CartPole-v1", "num": 2, "engine": "vector"}
+    a, b = Trainer(config(env=vector)), Trainer(config(env=vector))
+    for _ in range(30):
+        a.round()
+    b.restore(a.state())
+    collector = b.pool.collectors[0]
+    assert np.array_equal(collector.obs, collector.env.obs)
+    assert collector.first.all()
+    assert "begins new episodes" in b.exact()
+
+
+def test_a_run_that_fell_back_before_its_first_update_can_be_resumed(tmp_path):
+    register("encoder", "dropping", Dropping)
+    mode = {"mode": "auto", "compile_after": 1, "cache": str(tmp_path / "cache")}
+    early = {"every_steps": 20}
+    whole = config(
+        model={"encoder": "dropping"},
+        learning=mode,
+        checkpoint=early,
+        train={"max_steps": 40},
+        store={"min_fill": 39, "batch_size": 16},
+    )
+    Experiment(whole, out=tmp_path / "run").train()
+    longer = config(
+        model={"encoder": "dropping"},
+        learning=mode,
+        checkpoint=early,
+        train={"max_steps": 100},
+        store={"min_fill": 39, "batch_size": 16},
+    )
+    for path in sorted((tmp_path / "run" / "checkpoints").glob("step-*"))[1:]:
+        shutil.rmtree(path)  # only the checkpoint before the first update is left
+    result = Experiment(longer, out=tmp_path / "run", on_exists="resume").train()
+    assert result.summary["resumed_from"] == [20]
+    assert result.summary["learning_mode"] == "eager"
+
+
+def test_a_state_that_cannot_be_saved_ends_the_run_at_once(tmp_path):
+    class Tuples(Callback):
+        def state(self):
+            return {"mine": (1, 2)}
+
+    with pytest.raises(CheckpointError, match=r"mine.* is a builtins\.tuple"):
+        Experiment(config(), callbacks=[Tuples()], out=tmp_path / "run").train()
+    assert json.loads((tmp_path / "run" / "summary.json").read_text())["steps"] == 200
+
+
+def test_a_run_resumed_with_other_libraries_says_so(tmp_path, monkeypatch):
+    Experiment(config(train={"max_steps": 200}), out=tmp_path / "run").train()
+    now = machine.fingerprint() | {"torch": "9.9"}
+    monkeypatch.setattr("rookery.run.experiment.fingerprint", lambda: now)
+    result = Experiment(config(), out=tmp_path / "run", on_exists="resume").train()
+    assert "torch" in result.summary["exact"]
+    assert "now 9.9" in result.summary["exact"]
 
 
 def test_an_encoder_class_can_be_given_in_python(tmp_path):

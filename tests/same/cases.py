@@ -8,6 +8,7 @@ COMMON = [
     "eval.num=2",
     "checkpoint.every_steps=150",
     "model.hidden=[16,16]",
+    "algo.lr={kind: linear, start: 1e-3, end: 0, steps: null}",  # a knob that moves until the last round
 ]
 DQN = [
     "--algo=dqn",

@@ -18,11 +18,10 @@ Outputs = Callable[[Any, Tree, Any, Any], tuple[dict[str, torch.Tensor], Any]]
 
 @dataclass(slots=True)
 class Message:
-    """All that travels from learner to actors. `weights` None: the actors share the learner's live vectors."""
+    """What travels from learner to actors. Local actors read the learner's live weights, so these are no part of it."""
 
-    version: int = 0
+    version: int = 0  # updates done
     knobs: dict[str, float] = field(default_factory=dict)
-    weights: dict[str, torch.Tensor] | None = None
 
 
 class Actor:
@@ -38,12 +37,8 @@ class Actor:
         self._inputs: Tree = None
 
     def load(self, message: Message) -> None:
-        """Take over knobs and version (and, when they are not shared, weights)."""
+        """Take over knobs and version."""
         self.knobs, self.version = message.knobs, message.version
-        if message.weights is not None:
-            for name, tensor in message.weights.items():
-                network, _, kind = name.rpartition(".")
-                getattr(self.reader.flat(network), kind).copy_(tensor)
 
     def act(self, obs: Tree, rng: np.random.Generator | None, first: Any = None, *, greedy: bool = False) -> Arrays:
         """Actions for the observations [B, …]; `rng` may be None when greedy."""

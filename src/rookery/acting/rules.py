@@ -50,7 +50,8 @@ class EpsilonGreedy:
     def __call__(
         self, out: Arrays, rng: np.random.Generator, knobs: Mapping[str, float], mask: np.ndarray | None, greedy: bool
     ) -> Arrays:
-        q = out["q"] if mask is None else np.where(mask > 0, out["q"], -np.inf)
+        mask = None if mask is None else allowed(mask)
+        q = out["q"] if mask is None else np.where(mask, out["q"], -np.inf)
         action = q.argmax(-1)
         if greedy:
             return {"action": action}
@@ -74,6 +75,12 @@ class EpsilonGreedy:
         return action
 
 
+def allowed(mask: np.ndarray) -> np.ndarray:
+    """The mask as bool; a row without any legal action counts as all legal, as it does in the losses."""
+    legal_ones = mask > 0
+    return legal_ones | ~legal_ones.any(-1, keepdims=True)
+
+
 def legal(u: np.ndarray, mask: np.ndarray) -> np.ndarray:
     """The ⌊u · #legal⌋-th legal action of each row: uniform for uniform u in [0, 1)."""
     counts = (mask > 0).cumsum(-1)
@@ -93,7 +100,8 @@ class Categorical:
     ) -> Arrays:
         logits = out["logits"]
         if mask is not None:
-            logits = np.where(mask > 0, logits, np.float32(-1e9))
+            masks = [allowed(mask[:, a:b]) for a, b in zip(self.edges, self.edges[1:])]
+            logits = np.where(np.concatenate(masks, -1), logits, np.float32(-1e9))
         u = None if greedy else rng.random((len(logits), len(self.sizes)))
         if self.single:
             action, logp = draw(logits, None if u is None else u[:, 0])

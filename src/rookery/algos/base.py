@@ -6,17 +6,19 @@ named updates for learning. The words that an update may use are in `rookery.lea
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
+from pydantic import model_validator
 from torch import Tensor, nn
 
 from rookery.acting.rules import Rule
 from rookery.core.errors import ConfigError
 from rookery.core.schedule import Schedule
 from rookery.core.section import Section
-from rookery.core.spec import Leaf, describe
+from rookery.core.spec import Leaf, describe, mask_of
 from rookery.core.tree import Tree
 from rookery.learning.learner import Learner, Outputs
 from rookery.learning.optim import Optimiser
@@ -27,6 +29,28 @@ class AlgoConfig(Section):
 
     name: str  # of the algorithm, as in `rookery list algos`
     gamma: float = 0.99  # discount per env step
+
+    shares: ClassVar[tuple[str, ...]] = ()  # schedules whose values must lie in [0, 1]; all others must not be negative
+
+    @model_validator(mode="after")
+    def _schedules_in_range(self) -> Self:
+        for name, schedule in self:
+            if isinstance(schedule, Schedule):
+                high = 1.0 if name in self.shares else math.inf
+                values = [v for _, v in schedule.points] or [
+                    schedule.start,
+                    *([] if schedule.end is None else [schedule.end]),
+                ]
+                if not all(0.0 <= value <= high for value in values):
+                    wanted = "between 0 and 1" if name in self.shares else "not negative"
+                    raise ValueError(f"algo.{name}: expected values that are {wanted}, got {values}")
+        return self
+
+
+def most(limit: int | None, planned: int | None) -> int:
+    """The smaller of two numbers of updates that may be unlimited."""
+    known = [n for n in (limit, planned) if n is not None]
+    return min(known) if known else 0
 
 
 class Algorithm:
@@ -51,6 +75,19 @@ class Algorithm:
                 f"{describe(action_spec)}. Choose another algorithm (`rookery list algos`) or wrap the env."
             )
 
+        self._check_mask()
+
+    def _check_mask(self) -> None:
+        mask, leaf = mask_of(self.obs_spec), self.action_spec
+        if mask is None:
+            return
+        wanted = (sum(leaf.sizes),)
+        if leaf.kind not in ("discrete", "multi_discrete") or mask.shape != wanted:
+            raise ConfigError(
+                f"the observation has an `action_mask` of shape {mask.shape}, but the action space is {describe(leaf)}: a mask has one entry "
+                f"per choice, {wanted} here, and only Discrete and MultiDiscrete actions can be masked. Mend the mask or rename the entry."
+            )
+
     @classmethod
     def rules(cls, config: Any) -> list[str]:
         """Cross-field rules of the whole config that are broken, as sentences that name both fields."""
@@ -59,10 +96,14 @@ class Algorithm:
     @classmethod
     def planned_updates(cls, config: Any) -> int:
         """Updates that a full run of this config will do; decides whether compiling pays."""
-        steps = config.train.max_steps or 0
-        if cls.store_kind == "replay":
-            return int(max(steps - config.store.min_fill, 0) * config.store.updates_per_step)
-        return 0
+        return most(config.train.max_updates, cls.updates_of(config, config.train.max_steps))
+
+    @classmethod
+    def updates_of(cls, config: Any, steps: int | None) -> int | None:
+        """Updates that so many env steps bring; None: no limit on either."""
+        if steps is None or cls.store_kind != "replay":
+            return None
+        return int(max(steps - config.store.min_fill, 0) * config.store.updates_per_step)
 
     @property
     def rows(self) -> int:

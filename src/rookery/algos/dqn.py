@@ -46,6 +46,8 @@ class DQNConfig(AlgoConfig):
     max_grad_norm: Annotated[float, Field(gt=0)] | None = 10.0  # norm to which gradients are clipped
     rollout: Positive = 1  # env steps per env and round
 
+    shares = ("epsilon",)
+
 
 class DQN(Algorithm):
     """Off-policy, discrete actions."""

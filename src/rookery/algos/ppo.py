@@ -97,9 +97,9 @@ class PPO(Algorithm):
         return []
 
     @classmethod
-    def planned_updates(cls, config: Any) -> int:
+    def updates_of(cls, config: Any, steps: int | None) -> int | None:
         rows = config.env.num * config.pool.workers * config.algo.rollout
-        return (config.train.max_steps or 0) // rows * config.algo.epochs * config.algo.minibatches
+        return None if steps is None else steps // rows * config.algo.epochs * config.algo.minibatches
 
     def networks(self) -> dict[str, nn.Module]:
         c = self.config

@@ -15,7 +15,7 @@ import math
 from typing import Annotated, Any, Literal
 
 import torch
-from pydantic import Field
+from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from rookery.acting.rules import Rule, SquashedGaussian
@@ -49,6 +49,12 @@ class SACConfig(AlgoConfig):
     log_std_max: float = 2.0  # upper bound of it
     max_grad_norm: Annotated[float, Field(gt=0)] | None = None  # norm to which gradients are clipped
     rollout: Positive = 1  # env steps per env and round
+
+    @model_validator(mode="after")
+    def _bounds_in_order(self) -> SACConfig:
+        if self.log_std_min >= self.log_std_max:
+            raise ValueError(f"algo.log_std_min={self.log_std_min} must be below algo.log_std_max={self.log_std_max}")
+        return self
 
 
 class Twin(nn.Module):

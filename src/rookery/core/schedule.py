@@ -100,10 +100,6 @@ class Schedule(BaseModel):
             )
         return self.model_copy(update={"steps": max(int(total_steps), 1)})
 
-    @property
-    def is_constant(self) -> bool:
-        return self.kind == "constant"
-
     def at(self, step: float) -> float:
         """The value after `step` env steps."""
         if self.kind == "constant":

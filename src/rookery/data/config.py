@@ -18,7 +18,6 @@ class ReplayConfig(Section):
     updates_per_step: Annotated[float, Field(gt=0)] = 1.0  # updates granted per inserted step after min_fill
     max_reuse: Annotated[int, Field(ge=1)] | None = None  # draws of one step at most; null: no limit
     max_staleness: Annotated[int, Field(ge=0)] | None = None  # updates; older steps are not drawn; null: no limit
-    stack: Annotated[int, Field(ge=1)] = 1  # frames per observation, stacked when a batch is read
     max_memory: Annotated[float, Field(gt=0, le=1)] | None = 0.8  # of the available memory; null: not checked
 
     @model_validator(mode="after")

@@ -43,6 +43,7 @@ class ReplayStore:
         n_step: int,
         rng: np.random.Generator,
         collectors: int = 1,
+        stack: int = 1,
     ):
         fields = stored_spec(obs_spec, action_spec)
         if config.max_memory is not None:
@@ -52,7 +53,7 @@ class ReplayStore:
         self.config = config
         self._max_reuse = config.max_reuse or 0
         self._ring = Ring(fields, columns, math.ceil(config.capacity / columns), collectors, self._max_reuse)
-        self._reader = Reader(self._ring, config.batch_size, n_step, gamma, config.stack)
+        self._reader = Reader(self._ring, config.batch_size, n_step, gamma, stack)
         self._limiter = Limiter(config.updates_per_step, config.min_fill)
         self._limited = config.max_reuse is not None or config.max_staleness is not None
         self._rng = rng

@@ -5,6 +5,7 @@ The artefact checks nothing about what it is given; `Learner.run` compares every
 
 from __future__ import annotations
 
+import hashlib
 import json
 import logging
 from collections.abc import Callable
@@ -20,7 +21,7 @@ from rookery.learning.learner import Outputs
 from rookery.learning.words import Traced
 
 log = logging.getLogger("rookery.learning")
-FORMAT = 1  # of plan.json
+FORMAT = 2  # of plan.json
 TESTED_TORCH = ("2.13.",)
 
 
@@ -73,13 +74,17 @@ def read_plan(folder: Path) -> dict[str, Any] | None:
     """The plan of a complete artefact, or None if it must be built (again)."""
     try:
         plan = json.loads((folder / "plan.json").read_text())
-        size = (folder / plan["file"]).stat().st_size
-    except (OSError, ValueError, KeyError):
+        whole = plan["format"] == FORMAT and plan["sha256"] == sha256_of(folder / plan["file"])
+    except (OSError, ValueError, KeyError, TypeError):
         return None
-    if plan.get("format") != FORMAT or plan.get("bytes") != size:
+    if not whole:
         log.warning("the compiled update in %s is damaged or of another version: it is built again", folder.name)
         return None
     return plan
+
+
+def sha256_of(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def load(path: Path) -> Callable[[list[Any]], list[Tensor]]:

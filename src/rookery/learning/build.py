@@ -20,7 +20,7 @@ from torch import Tensor
 
 from rookery.core.errors import CompileError
 from rookery.core.tree import flatten, unflatten
-from rookery.learning.artefact import FORMAT, read_plan
+from rookery.learning.artefact import FORMAT, read_plan, sha256_of
 from rookery.learning.words import Rows, Traced, split
 
 log = logging.getLogger("rookery.learning")
@@ -36,12 +36,7 @@ def trace(learner: Any, name: str, batch: dict[str, Any]) -> tuple[Any, dict[str
     def words(tensors: dict[str, Tensor], noise: list[Tensor]) -> Traced:
         return Traced(learner.nets, learner.optimisers, tensors, learner.knob_names, noise=noise)
 
-    first = words(
-        {k: t.clone() for k, t in given.items()}, []
-    )  # a first run in the open tells which random numbers are drawn
-    first._batch = Rows(batch)
-    update(first, first._batch)
-    noise = first.drawn()
+    noise = learner.dry_run(name, batch).drawn()
     inputs = given | {f"noise{i}": torch.zeros(shape, device="cpu") for i, (_, shape) in enumerate(noise)}
     inputs |= {f"batch.{key}": flat[key] for key in sorted(flat)}
     found: dict[str, Any] = {"noise": noise}
@@ -88,7 +83,17 @@ def build(learner: Any, name: str, batch: dict[str, Any], folder: Path) -> dict[
     """Compile one named update into `folder`; two processes may build the same thing, the first rename wins."""
     started = time.monotonic()
     log.info("compiling update %r: once for this code, shape and machine; takes 10 to 30 seconds", name)
-    graph, inputs, found = trace(learner, name, batch)
+    try:
+        graph, inputs, found = trace(learner, name, batch)
+    except (
+        RuntimeError,
+        TypeError,
+        ValueError,
+    ) as error:  # what tracing says of a branch on data, .item(), foreign calls
+        raise CompileError(
+            f"update {name!r} cannot be traced: {_first_line(error)}. It must be straight-line tensor code; learning.mode=eager runs it "
+            "as it is."
+        ) from error
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         scratch = Path(tempfile.mkdtemp(dir=folder.parent, prefix="building-"))
@@ -98,8 +103,8 @@ def build(learner: Any, name: str, batch: dict[str, Any], folder: Path) -> dict[
         ) from error
     try:
         _compile(graph, tuple(inputs.values()), scratch / "update.pt2")
-        size = (scratch / "update.pt2").stat().st_size
-        plan = {"format": FORMAT, "file": "update.pt2", "bytes": size, "inputs": list(inputs), **found}
+        plan = {"format": FORMAT, "file": "update.pt2", "sha256": sha256_of(scratch / "update.pt2")}
+        plan |= {"inputs": list(inputs), **found}
         (scratch / "plan.json").write_text(json.dumps(plan))
         commit(scratch, folder)
     finally:
@@ -118,10 +123,13 @@ def _compile(graph: Any, examples: tuple[Tensor, ...], path: Path) -> None:
             exported = torch.export.export(graph, args, strict=False)
             torch._inductor.aoti_compile_and_package(exported, package_path=str(path))
     except (RuntimeError, OSError) as error:  # torch's export and inductor errors are RuntimeErrors
-        first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise CompileError(
-            f"the update cannot be compiled here: {first}. Set learning.mode=eager to run it as it is."
+            f"the update cannot be compiled here: {_first_line(error)}. Set learning.mode=eager to run it as it is."
         ) from error
+
+
+def _first_line(error: Exception) -> str:
+    return next(iter(str(error).strip().splitlines()), type(error).__name__)
 
 
 def commit(scratch: Path, folder: Path) -> None:

@@ -14,11 +14,17 @@ import torch
 from torch import Tensor, nn
 
 from rookery.core.errors import BrokenView, ConfigError
+from rookery.nets.modules import modules_with_own_loss
 
 
 def bind(module: nn.Module, table: dict[int, Tensor], training: bool) -> Any:
     """The same module with other numbers: tensors are looked up in `table` by identity, so tied weights stay tied."""
     for name, value in module.__dict__.items():
+        if name not in _TORCHS_OWN and any(isinstance(part, nn.Module) or id(part) in table for part in _parts(value)):
+            raise BrokenView(
+                f"{type(module).__name__}.{name} keeps modules or parameters in a plain list or dict: a target would silently compute "
+                "with the original's numbers. Use nn.ModuleList, nn.ModuleDict or nn.ParameterList."
+            )
         if isinstance(getattr(value, "__self__", None), nn.Module):
             raise BrokenView(
                 f"{type(module).__name__}.{name} is a bound method kept as an attribute: a target or a compiled twin of the "
@@ -32,6 +38,15 @@ def bind(module: nn.Module, table: dict[int, Tensor], training: bool) -> Any:
     if names := module.__dict__.get("_flat_weights_names"):  # nn.LSTM and nn.GRU keep a second list of their weights
         twin.__dict__["_flat_weights"] = [getattr(twin, name) for name in names]
     return twin
+
+
+_TORCHS_OWN = ("_parameters", "_buffers", "_modules", "_flat_weights")
+
+
+def _parts(value: Any) -> tuple[Any, ...]:
+    if isinstance(value, dict):
+        return tuple(value.values())
+    return tuple(value) if isinstance(value, list | tuple | set) else (value,)
 
 
 class FlatNetwork:
@@ -54,7 +69,7 @@ class FlatNetwork:
             for b, view in zip(self.buffers.values(), self.stat_views(self.stats)):
                 b.data = view
         self.frozen = self.bound(self.views(self.value), self.stats, training=False)
-        self.own_losses = [] if target_of else [n for n, m in module.named_modules() if hasattr(m, "own_loss")]
+        self.own_losses = [] if target_of else [path for path, _ in modules_with_own_loss(module)]
 
     def _check_kinds(self) -> None:
         for kind, tensors in (("parameter", self.params), ("buffer", self.buffers)):

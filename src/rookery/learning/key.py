@@ -6,6 +6,7 @@ threads, compiler and CPU. Scheduled numbers are inputs and therefore no part of
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import os
 import platform
@@ -83,6 +84,10 @@ def describe(x: Any, say: Callable[..., None], seen: dict[int, Any]) -> None:
         if id(x) in seen:
             return say("again")
         seen[id(x)] = x  # keeps it alive: the id of a dead temporary is given to the next one
+    if isinstance(x, functools.partial):
+        return _each(["partial", x.func, x.args, x.keywords], go)
+    if not isinstance(x, types.FunctionType) and hasattr(x, "__wrapped__"):
+        return _each(["wrapped", x.__wrapped__], go)
     if isinstance(x, types.FunctionType | types.MethodType | types.CodeType | types.ModuleType):
         return _code(x, say, go)
     if isinstance(x, type):
@@ -99,7 +104,7 @@ def _each(items: Any, go: Callable[[Any], None]) -> None:
 
 def _data(x: Any, say: Callable[..., None], go: Callable[[Any], None]) -> None:
     if isinstance(x, Tensor):
-        return say("tensor", tuple(x.shape), str(x.dtype))
+        return say("tensor", tuple(x.shape), str(x.dtype), x.detach().cpu().numpy().tobytes())
     if isinstance(x, np.ndarray):
         return say("array", x.shape, str(x.dtype), x.tobytes())
     if isinstance(x, list | tuple | set | frozenset):
@@ -126,8 +131,7 @@ def _code(x: Any, say: Callable[..., None], go: Callable[[Any], None]) -> None:
         say(x.co_code, x.co_names, x.co_varnames, x.co_freevars)
         return go(x.co_consts)
     if isinstance(x, types.ModuleType):
-        file = getattr(x, "__file__", None)
-        return say(x.__name__) if is_library(x.__name__) or not file else say(x.__name__, Path(file).read_bytes())
+        return _module(x, say, go)
     if isinstance(x, types.MethodType):
         return _each([x.__self__, x.__func__], go)
     if is_library(x.__module__):
@@ -138,6 +142,20 @@ def _code(x: Any, say: Callable[..., None], go: Callable[[Any], None]) -> None:
         if name in x.__globals__:
             say(name)
             go(x.__globals__[name])
+
+
+def _module(x: types.ModuleType, say: Callable[..., None], go: Callable[[Any], None]) -> None:
+    """An installed module by its version; ours and the user's by its text and by what it takes from elsewhere."""
+    root = sys.modules.get(x.__name__.split(".")[0])
+    file = getattr(x, "__file__", None)
+    if is_library(x.__name__) or not file:
+        return say(x.__name__, str(getattr(root, "__version__", "")))
+    say(x.__name__, Path(file).read_bytes())
+    kinds = types.FunctionType | types.ModuleType | type
+    for name, value in sorted(vars(x).items()):
+        if isinstance(value, kinds) and getattr(value, "__module__", None) != x.__name__:
+            say(name)
+            go(value)
 
 
 def _empty(cell: Any) -> bool:

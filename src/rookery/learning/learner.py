@@ -24,7 +24,7 @@ from rookery.core.tree import Tree, flatten, tree_map, walk
 from rookery.learning.flat import FlatNetwork
 from rookery.learning.optim import Optimiser
 from rookery.learning.own_draws import OwnDraws
-from rookery.learning.words import Eager, Rows, split
+from rookery.learning.words import Eager, Rows, Traced, split
 from rookery.nets.normalise import observe
 
 log = logging.getLogger("rookery.learning")
@@ -179,11 +179,12 @@ class Learner:
 
     def _build(self, name: str, batch: dict[str, Tree]) -> None:
         self.signatures[name] = signature(batch)
-        if self.mode == "compiled" and minimises(getattr(self.algo, name)):
+        if self.mode == "compiled" and self._minimises(name, batch):
             from rookery.learning.artefact import Artefact
 
             try:
-                self.compiled[name] = Artefact(self, name, batch)
+                with seeded(0):  # tracing runs the update once in the open, and the caller's generators must not notice
+                    self.compiled[name] = Artefact(self, name, batch)
             except CompileError as error:
                 if not self.fall_back or self.compiled:
                     raise
@@ -192,6 +193,18 @@ class Learner:
                     str(error),
                 )  # before the first update: the mode never changes in the middle
                 log.warning("learning.mode=auto runs eagerly: %s", error)
+
+    def dry_run(self, name: str, batch: dict[str, Tree]) -> Traced:
+        """The update once on copies of all tensors: tells which random numbers it draws and whether it minimises anything."""
+        words = Traced(self.nets, self.optimisers, {k: t.clone() for k, t in self.tensors.items()}, self.knob_names)
+        words._batch = Rows(batch)
+        getattr(self.algo, name)(words, words._batch)
+        return words
+
+    def _minimises(self, name: str, batch: dict[str, Tree]) -> bool:
+        """An update that only copies is one kernel already and stays eager."""
+        with seeded(0):
+            return self.dry_run(name, batch)._minimised
 
     def check(self, *, deep: bool = False) -> None:
         """Once per report: the views are whole. Deep (once per checkpoint): no number baked into an artefact has changed."""
@@ -251,8 +264,3 @@ class Learner:
 
 def shapes(tensors: dict[str, Tensor]) -> dict[str, list[int]]:
     return {name: list(t.shape) for name, t in tensors.items()}
-
-
-def minimises(update: Any) -> bool:
-    """An update that only copies is one kernel already and stays eager."""
-    return "minimise" in update.__code__.co_names

@@ -48,6 +48,7 @@ class Words:
         self._nets, self._optimisers, self._tensors = nets, optimisers, tensors
         self._metrics: dict[str, Tensor] = {}
         self._batch: Rows = Rows()
+        self._minimised = False
         self.knob = SimpleNamespace(**dict(zip(knobs, tensors["knobs"].unbind())))
 
     def __getattr__(self, name: str) -> Any:
@@ -57,6 +58,7 @@ class Words:
 
     def minimise(self, name: str, loss: Loss) -> Any:
         """One step of the network's optimiser down the gradient of loss(network); returns the detached aux."""
+        self._minimised = True
         value, aux, grad = self._gradient(name, loss)
         optimiser = self._optimisers[name]
         grad, norm = optimiser.limited(grad)
@@ -71,7 +73,10 @@ class Words:
         for path in self._nets[name].own_losses:
             extra, numbers = net.get_submodule(path).own_loss(self._batch)
             value = value + extra
-            self._metrics |= {f"{name}/{key}": number.detach() for key, number in numbers.items()}
+            place = (
+                f"{name}/{path}" if len(self._nets[name].own_losses) > 1 else name
+            )  # twins do not overwrite each other
+            self._metrics |= {f"{place}/{key}": number.detach() for key, number in numbers.items()}
         return value, None if aux is None else tree_map(lambda t: t.detach(), aux)
 
     def _read(self, name: str) -> Any:

@@ -5,7 +5,7 @@ Hooks per episode and per step cost time in every step and are connected only if
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +47,7 @@ class Callback:
         """After every committed checkpoint."""
 
     def run_end(self, progress: Progress) -> None:
-        """After the last round of this process, whatever the reason."""
+        """After the last round of this process: finished, stopped or preempted, but not after an error."""
 
     def state(self) -> dict[str, Any]:
         """What must survive a resume: arrays and JSON values."""
@@ -95,6 +95,9 @@ class Callbacks:
                 ended = bool(step.terminated[i]), bool(step.truncated[i])
                 record = StepRecord(tree_take(step.obs, i), float(step.reward[i]), *ended, info)
                 self.call("episode_step", episode, record)
+        for column in step.cut:  # a dropped episode: what follows is another one
+            key = (collector.index, int(column))
+            self._start(key, self._running[key].number + 1)
         for end in step.ended:
             key = (collector.index, end.env)
             episode = self._running[key]
@@ -117,7 +120,15 @@ class Callbacks:
             }
             for (worker, env), e in self._running.items()
         }
-        return {"episodes": running, "own": {str(i): callback.state() for i, callback in enumerate(self.all)}}
+        return {"episodes": running, "own": {name: callback.state() for name, callback in self._named()}}
+
+    def _named(self) -> Iterator[tuple[str, Callback]]:
+        """Callbacks by class and number, so that another one beside them takes nobody's state."""
+        seen: dict[str, int] = {}
+        for callback in self.all:
+            name = type(callback).__qualname__
+            seen[name] = seen.get(name, -1) + 1
+            yield f"{name}#{seen[name]}", callback
 
     def restore(self, state: dict[str, Any]) -> None:
         self._running = {}
@@ -126,5 +137,6 @@ class Callbacks:
             self._running[worker, env] = Episode(
                 worker, env, e["number"], e["length"], e["total"], e["data"], e["metrics"]
             )
-        for i, callback in enumerate(self.all):
-            callback.restore(state["own"].get(str(i), {}))
+        for name, callback in self._named():
+            if name in state["own"]:
+                callback.restore(state["own"][name])

@@ -17,7 +17,7 @@ from rookery.acting.players import MAIN, Seating
 from rookery.core.chunk import Chunk, EpisodeEnd
 from rookery.core.errors import UsageError
 from rookery.core.spec import zeros
-from rookery.core.tree import Tree, tree_copy_into, tree_map, tree_take
+from rookery.core.tree import Tree, flatten, tree_copy_into, tree_map, tree_take
 from rookery.envs.vector import Step, VectorEnv
 
 
@@ -51,7 +51,6 @@ class Collector:
         self.first = np.ones(env.num, bool)
         self.on_begin: Callable[[Collector], None] | None = None  # before the rows of a chunk
         self.on_step: Callable[[Collector, Step], None] | None = None  # hook of callbacks that want every step
-        self.on_episode: Callable[[EpisodeEnd], None] | None = None
         self.time_env = self.time_act = 0  # nanoseconds
         self._rows: dict[str, Tree] | None = None  # preallocated [T, B, …], reused when the chunk's length is the same
 
@@ -109,12 +108,9 @@ class Collector:
                 _close(buffer, t, i, final_at, final_obs)
             if step.ended:
                 ended += step.ended
-                for end in step.ended:
-                    if self.on_episode is not None:
-                        self.on_episode(end)
             if limits.steps is not None or limits.episodes is not None:
                 limits = _left(limits, step)
-        order = sorted(range(len(final_at)), key=final_at.__getitem__)
+        order = sorted(range(len(final_at)), key=final_at.__getitem__) if len(final_at) > 1 else range(len(final_at))
         filled = buffer if used == rows else tree_map(lambda x: x[:used], buffer)
         chunk = Chunk(
             rows=filled,
@@ -205,8 +201,10 @@ class Collector:
 
     def restore(self, state: dict[str, Any]) -> None:
         self.env.restore(state["env"])
-        self.obs = tree_map(np.array, state["obs"])
+        self.obs = tree_map(np.copy, self.env.obs)
         self.first = np.array(state["first"], bool)
+        for path, now in flatten(self.obs).items():  # where the env could not be put back, another episode begins
+            self.first |= (np.asarray(flatten(state["obs"])[path]) != now).reshape(self.env.num, -1).any(1)
 
     def close(self) -> None:
         self.env.close()

@@ -10,6 +10,7 @@ import numpy as np
 from rookery.acting.actor import Actor
 from rookery.core.errors import EnvError
 from rookery.envs.vector import VectorEnv
+from rookery.run.parts import Parts
 from rookery.run.progress import Evaluation
 
 LONGEST = 10_000_000  # rows after which an evaluation that does not end is given up
@@ -36,6 +37,28 @@ def evaluate(env: VectorEnv, actor: Actor, episodes: int, *, steps: int = 0) -> 
     pairs = [done[i][e] for e in range(quota) for i in range(env.num)][:episodes]
     returns = np.array([total for total, _ in pairs])
     return Evaluation(steps, returns.tolist(), [n for _, n in pairs], float(returns.mean()), float(returns.std()))
+
+
+class Evaluator:
+    """Repeats the same evaluation episodes on the live weights; the envs are made when first needed."""
+
+    def __init__(self, parts: Parts):
+        self.parts, self.config, self.actor = parts, parts.config.eval, parts.actor()
+        self._env: VectorEnv | None = None
+
+    def __call__(self, steps: int) -> Evaluation:
+        if self._env is None:
+            self._env = self.parts.eval_env(self.config.num, purpose_of(self.config.seed_offset))
+        return evaluate(self._env, self.actor, self.config.episodes, steps=steps)
+
+    def close(self) -> None:
+        if self._env is not None:
+            self._env.close()
+
+
+def purpose_of(offset: int) -> str:
+    """Name of the stream that seeds evaluation envs."""
+    return "eval" if offset == 0 else f"eval+{offset}"
 
 
 def evaluate_run(

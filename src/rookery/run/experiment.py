@@ -22,7 +22,7 @@ from rookery.run.checkpoint import Checkpoints
 from rookery.run.clock import CHECKPOINT
 from rookery.run.folder import RunFolder
 from rookery.run.logs import TextLog
-from rookery.run.machine import settings, threads_for
+from rookery.run.machine import difference, fingerprint, settings, threads_for
 from rookery.run.manifest import understood
 from rookery.run.origin import check_same, resolve_config, start_from
 from rookery.run.parts import EnvFactory, build_parts
@@ -30,6 +30,7 @@ from rookery.run.progress import Evaluation, Progress
 from rookery.run.resolve import Config, load_config
 from rookery.run.signals import Preemption
 from rookery.run.sinks import Sink, Sinks
+from rookery.run.statefile import Unencodable
 from rookery.run.summary import summary_of, write_config
 from rookery.run.trainer import Trainer
 
@@ -80,6 +81,7 @@ class Experiment:
         self.resumed_from: list[int] = []
         self.inexact: str | None = None
         self._rollbacks = 0
+        self.sinks = Sinks([])
 
     def train(self) -> Result:
         """Train to the end (or to a signal); the summary is written whatever happens."""
@@ -99,7 +101,8 @@ class Experiment:
         self.checkpoints = Checkpoints(folder.checkpoints, self.config.checkpoint.keep)
         saved = self._previous(folder)
         with understood():
-            mode = saved["run"]["mode"] if saved is not None else None
+            # before the first update the mode is chosen again, by the same rule and with the same fall-back
+            mode = saved["run"]["mode"] if saved is not None and int(saved["learner"]["updates"]) else None
         try:
             parts = build_parts(self.config, env=self.env_factory, mode=mode)
             if self.init_from is not None and saved is None:
@@ -116,8 +119,6 @@ class Experiment:
         finally:
             self.sinks.close()
             self.trainer.shut()
-
-    sinks: Sinks = Sinks([])
 
     def _run(self, preemption: Preemption, saved: dict[str, Any] | None) -> Result:
         trainer, folder = self.trainer, self.folder
@@ -199,6 +200,9 @@ class Experiment:
         experiment = saved["experiment"]
         self.inexact, self._rollbacks = experiment["inexact"], int(experiment["rollbacks"])
         self.resumed_from = [*experiment["resumed_from"], self.trainer.steps]
+        if changed := difference(experiment["machine"], fingerprint()):
+            self.inexact = self.inexact or f"resumed with {changed}"
+            log.warning("the run goes on, but not bit for bit: it was saved with %s", changed)
         log.info("resumed from step %d", self.trainer.steps)
 
     def _after_round(self, before: int) -> None:
@@ -216,11 +220,12 @@ class Experiment:
                 "inexact": self.inexact,
                 "rollbacks": self._rollbacks,
                 "resumed_from": list(self.resumed_from),
+                "machine": fingerprint(),
             }
             try:
                 path = self.checkpoints.save(trainer.steps, state, self._meta())
             except CheckpointError as error:
-                if final:
+                if final or isinstance(error, Unencodable):  # what cannot be written now never can
                     raise
                 log.warning("%s Training goes on; the checkpoint before it is untouched.", error)
                 return
@@ -229,7 +234,7 @@ class Experiment:
     def save_best(self, evaluation: Evaluation) -> None:
         state = {
             "learner": self.trainer.learner.weights(),
-            "run": {"steps": self.trainer.steps, "return_mean": evaluation.mean},
+            "run": {"steps": self.trainer.steps, "return_mean": evaluation.mean, "knobs": self.trainer.knob_values},
         }
         try:
             self.checkpoints.save_best(self.trainer.steps, state, self._meta())

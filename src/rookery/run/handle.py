@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from rookery.acting.policy import Policy
@@ -9,10 +10,14 @@ from rookery.run.parts import Parts
 
 
 class PlayerHandle:
-    """Its weights, and the player as a callable policy on the live weights."""
+    """Its weights, and the player as a callable policy on the live weights: `handle(Batch(obs=[obs])).action[0]`."""
 
-    def __init__(self, parts: Parts):
+    def __init__(self, parts: Parts, knobs: Mapping[str, float]):
         self._parts = parts
+        self._policy = Policy(
+            parts.actor(), parts.algo.obs_spec, parts.algo.action_spec, parts.streams.seed_of("policy")
+        )
+        self._policy.actor.knobs = knobs
 
     def weights(self) -> dict[str, Any]:
         return self._parts.learner.weights()
@@ -21,7 +26,5 @@ class PlayerHandle:
         self._parts.learner.set_weights(weights)
 
     def __call__(self, batch: Any, *, greedy: bool = True) -> Any:
-        """`handle(Batch(obs=[obs])).action[0]`."""
-        parts = self._parts
-        seed = parts.streams.seed_of("policy")
-        return Policy(parts.actor(), parts.algo.obs_spec, parts.algo.action_spec, seed)(batch, greedy=greedy)
+        """Actions for the observations; greedy=False acts as in training, with a random stream of its own."""
+        return self._policy(batch, greedy=greedy)

@@ -15,6 +15,7 @@ from rookery.core.rng import Streams
 from rookery.envs.vector import VectorEnv
 from rookery.learning.learner import Learner
 from rookery.run.checkpoint import Checkpoints
+from rookery.run.evaluate import purpose_of
 from rookery.run.folder import RunFolder
 from rookery.run.machine import settings, threads_for
 from rookery.run.manifest import understood
@@ -36,8 +37,7 @@ class Loaded:
     def make_env(self, num: int, seed: int | None = None) -> VectorEnv:
         """Evaluation envs; seed None: the seeds of the run's own evaluations."""
         streams = Streams(self.config.run.seed if seed is None else seed)
-        offset = self.config.eval.seed_offset
-        purpose = "eval" if offset == 0 else f"eval+{offset}"
+        purpose = purpose_of(self.config.eval.seed_offset)
         if seed is not None:
             purpose = "test"  # seeds that no training run has ever used for selection
         return make_env(self.config, streams, num, "eval", factory=self.env_factory, seeds=purpose)
@@ -60,7 +60,9 @@ def load_run(folder: Path | str, checkpoint: str | int = "last", env: EnvFactory
         learner = Learner(algo, streams)
         with understood():
             learner.set_weights(state["learner"])
-        yield Loaded(config, algo, Actor(algo.outputs, algo.rule(), learner.eager), manifest.step, str(checkpoint), env)
+            actor = Actor(algo.outputs, algo.rule(), learner.eager)
+            actor.knobs = state["run"]["knobs"]
+        yield Loaded(config, algo, actor, manifest.step, str(checkpoint), env)
 
 
 def load_policy(folder: Path | str, checkpoint: str | int = "best", *, env: EnvFactory | None = None) -> Policy:

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 import os
+import platform
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import gymnasium
+import numpy as np
 import torch
 
+from rookery.learning.key import cpu_flags
 from rookery.run.resolve import Config
 
 
@@ -30,6 +35,18 @@ def threads_for(config: Config) -> int:
         return int(config.run.threads)
     widest = max((*config.model.hidden, 1))
     return cpu_quota() if widest >= 256 else 1
+
+
+def fingerprint() -> dict[str, str]:
+    """What bits depend on besides config and seed: libraries, CPU, threads."""
+    flags = hashlib.sha256(cpu_flags().encode()).hexdigest()[:12]
+    versions = {"python": platform.python_version(), "torch": str(torch.__version__), "numpy": np.__version__}
+    return versions | {"gymnasium": gymnasium.__version__, "cpu": flags, "threads": str(torch.get_num_threads())}
+
+
+def difference(saved: dict[str, str], now: dict[str, str]) -> str:
+    """What differs, in words; empty if nothing does."""
+    return ", ".join(f"{key} {saved.get(key)} (now {now[key]})" for key in now if saved.get(key) != now[key])
 
 
 @contextmanager

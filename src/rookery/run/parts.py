@@ -73,7 +73,6 @@ def build_parts(config: Config, *, env: EnvFactory | None = None, mode: Mode | N
     vectors = [make_env(config, streams, num, "train", worker=w, factory=env) for w in range(workers)]
     try:
         algo = config.algorithm(config.algo, vectors[0].obs_spec, vectors[0].action_spec, config.model)
-        check_limits(config, vectors[0])
         chosen, reason = (mode, "as in the run being resumed") if mode else choose_mode(config)
         automatic = mode is None and config.learning.mode == "auto"
         learner = Learner(
@@ -107,16 +106,6 @@ def build_store(config: Config, algo: Algorithm, env: VectorEnv, streams: Stream
         rng=streams.numpy("store"),
         collectors=workers,
     )
-
-
-def check_limits(config: Config, env: VectorEnv) -> None:
-    """Counts are exact: an engine that can only step all its envs together must be able to end exactly."""
-    steps, together = config.train.max_steps, config.env.num * config.pool.workers
-    if getattr(env, "steps_together", False) and steps and steps % together:
-        raise ConfigError(
-            f"train.max_steps={steps} is not a multiple of env.num × pool.workers = {together}, and this engine steps all its envs "
-            f"together. Set train.max_steps={steps // together * together} or env.engine=inprocess."
-        )
 
 
 def choose_mode(config: Config) -> tuple[Mode, str]:

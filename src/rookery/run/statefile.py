@@ -42,6 +42,10 @@ _FLOATS = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
 _KINDS = ("numpy", "scalar", "torch", "torch.bfloat16")
 
 
+class Unencodable(CheckpointError):
+    """A state that no file can hold: a mistake in somebody's `state()`, not in the disk."""
+
+
 @dataclass(slots=True)
 class Encoded:
     """A state tree taken apart, not yet written; arrays are referred to, not copied."""
@@ -102,26 +106,24 @@ class _Component:
             return value if math.isfinite(value) else {"$float": str(value)}
         if kind is list:
             return [self.encode(item, f"{path}[{i}]") for i, item in enumerate(value)]
-        raise CheckpointError(
+        raise Unencodable(
             f"state '{path}' is a {kind.__module__}.{kind.__qualname__}; a state may hold dicts with string keys, numpy "
             "arrays, torch tensors and JSON values (None, bool, int, float, str, list). Convert it in state()."
         )
 
     def _tensor(self, tensor: torch.Tensor, path: str) -> Any:
         if tensor.layout != torch.strided or tensor.is_quantized:
-            raise CheckpointError(
-                f"state '{path}' is a tensor of layout {tensor.layout}; only dense tensors can be kept."
-            )
+            raise Unencodable(f"state '{path}' is a tensor of layout {tensor.layout}; only dense tensors can be kept.")
         tensor = tensor.detach().cpu().resolve_conj().resolve_neg()
         if tensor.dtype == torch.bfloat16:
             return self._array(tensor.view(torch.int16).numpy(), "torch.bfloat16", path)
         if str(tensor.dtype).removeprefix("torch.") not in _TAGS:
-            raise CheckpointError(f"state '{path}' is a tensor of {tensor.dtype}, which safetensors cannot keep.")
+            raise Unencodable(f"state '{path}' is a tensor of {tensor.dtype}, which safetensors cannot keep.")
         return self._array(tensor.numpy(), "torch", path)
 
     def _array(self, array: np.ndarray, kind: str, path: str) -> dict[str, list[str]]:
         if array.dtype.name not in _TAGS:
-            raise CheckpointError(f"state '{path}' is an array of dtype {array.dtype}; known: {', '.join(_TAGS)}.")
+            raise Unencodable(f"state '{path}' is an array of dtype {array.dtype}; known: {', '.join(_TAGS)}.")
         arrays = self._files.setdefault(self._file, {})
         name = path
         while name in arrays or name == "__metadata__":  # {"a/b": x} beside {"a": {"b": y}}; a word of the format
@@ -132,7 +134,7 @@ class _Component:
 
 def _escape(key: Any, path: str) -> str:
     if type(key) is not str:
-        raise CheckpointError(f"state '{path}' has the key {key!r}; keys must be strings.")
+        raise Unencodable(f"state '{path}' has the key {key!r}; keys must be strings.")
     return "$" + key if key.startswith("$") else key
 
 
@@ -146,7 +148,7 @@ def _safetensors(file: str, arrays: dict[str, np.ndarray]) -> Iterator[bytes | m
     text = json.dumps(header, separators=(",", ":")).encode("ascii")
     text += b" " * (-len(text) % 8)  # the format aligns the data
     if len(text) > MAX_HEADER_BYTES:
-        raise CheckpointError(f"{file} would hold {len(arrays)} arrays; join small arrays in state().")
+        raise Unencodable(f"{file} would hold {len(arrays)} arrays; join small arrays in state().")
     yield len(text).to_bytes(8, "little") + text
     for array in arrays.values():
         dense = np.asarray(array, dtype=array.dtype.newbyteorder("<"), order="C")

@@ -5,10 +5,13 @@
     3  pool.gather()                       6  evaluation, report, checkpoint: whatever is due, by the count of steps
 
 A *round* is one turn of that loop and may be a single env step; only O(1) work happens in it.
+
+Longer than 300 lines because the loop, its reports and its state must be read together.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -22,14 +25,17 @@ from rookery.learning.learner import Outputs
 from rookery.run.callbacks import Callback, Callbacks
 from rookery.run.checkpoint import Checkpoints
 from rookery.run.clock import ACT, ENV, EVAL, OTHER, SAMPLE, TRANSPORT, UPDATE
-from rookery.run.evaluate import evaluate
+from rookery.run.evaluate import Evaluator
 from rookery.run.handle import PlayerHandle
 from rookery.run.limits import GOAL, goal_reached, limit_reached
+from rookery.run.machine import settings, threads_for
 from rookery.run.meters import Meters
 from rookery.run.parts import EnvFactory, Parts, build_parts
 from rookery.run.progress import Evaluation, Progress
 from rookery.run.resolve import Config
 from rookery.run.sentinel import Sentinel
+
+log = logging.getLogger("rookery.run")
 
 
 class Trainer:
@@ -62,9 +68,9 @@ class Trainer:
         self.closed_at: int | None = None  # steps at which the closing evaluation and report took place
         self.after_round: Callable[[int], None] = lambda before: None  # checkpoints; told the steps before the round
         self.on_round: list[Callable[[int], None]] = []  # told the steps after every round: the live view
+        self._seen: set[str] = set()  # metrics of train.stop that were reported
         self._pending: dict[str, float] = {}  # evaluation metrics for the next report
-        self._eval_env: Any = None
-        self._eval_actor = self.parts.actor()
+        self._evaluator = Evaluator(self.parts)
         self._times = (0, 0)
         self._room = self.algo.rows * config.env.num * config.pool.workers  # steps of a full round
 
@@ -75,30 +81,40 @@ class Trainer:
 
     def run(self) -> Iterator[Progress]:
         """Train until a limit, a goal or a signal; one item per report, the last with `finished` set."""
-        self.callbacks.call("run_start", self.progress())
-        while not (self._ended() or self.interrupted()):
-            before = self.steps
-            self.round()
-            if self.callbacks.wants_rounds:
-                self.callbacks.call("round_end", self.progress())
-            if self._due(self.config.eval.every_steps, before):
-                self.evaluate()
-            if self._due(self.config.log.every_steps, before) and not self._ended():
-                yield self.report()  # the closing report takes its place in the last round
-            self.after_round(before)
-            for tell in self.on_round:
-                tell(self.steps)
-        if self.reason is not None and self.closed_at != self.steps:
-            yield self.close()
-        self.callbacks.call("run_end", self.progress(finished=self.reason or self.interrupted()))
+        with settings(threads_for(self.config)):
+            self.callbacks.call("run_start", self.progress())
+            while not (self._ended() or self.interrupted()):
+                yield from self._turn()
+            if self.reason is not None and self.closed_at != self.steps:
+                yield self.close()
+            for name in sorted(set(self.config.train.stop) - self._seen):
+                log.warning("train.stop waits for %r, but no report had such a metric", name)
+            self.callbacks.call("run_end", self.progress(finished=self.reason or self.interrupted()))
+
+    def _turn(self) -> Iterator[Progress]:
+        """One round and what is due after it."""
+        before = self.steps
+        self.round()
+        if self.callbacks.wants_rounds:
+            self.callbacks.call("round_end", self.progress())
+        if self._due(self.config.eval.every_steps, before):
+            self.evaluate()
+        if self._due(self.config.log.every_steps, before) and not self._ended():
+            yield self.report()  # the closing report takes its place in the last round
+        self.after_round(before)
+        for tell in self.on_round:
+            tell(self.steps)
 
     def close(self) -> Progress:
         """The closing evaluation and report."""
+        self._conclude()
+        return self.report(finished=self.reason)
+
+    def _conclude(self) -> None:
         evaluated = self.evaluation is not None and self.evaluation.steps == self.steps
         if self.config.eval.at_end and not evaluated:
             self.evaluate()
         self.closed_at = self.steps
-        return self.report(finished=self.reason)
 
     def round(self) -> None:
         """One turn: collect, store, learn."""
@@ -153,8 +169,12 @@ class Trainer:
             valid = chunk.rows["valid"]
             self.learner.observe(tree_take(chunk.rows["obs"], valid))
 
+    def knobs_now(self) -> dict[str, float]:
+        """Scheduled numbers at the present step."""
+        return {name: schedule.at(self.steps) for name, schedule in self.parts.knobs.items()}
+
     def _set_knobs(self) -> None:
-        self.knob_values = {name: schedule.at(self.steps) for name, schedule in self.parts.knobs.items()}
+        self.knob_values = self.knobs_now()
         self.learner.set_knobs(self.knob_values)
 
     def _count_times(self) -> None:
@@ -180,6 +200,7 @@ class Trainer:
         self.reason = self.reason or reason
 
     def _check_goals(self, metrics: dict[str, Any]) -> None:
+        self._seen.update(name for name in self.config.train.stop if name in metrics)
         if reason := goal_reached(self.config.train, metrics):
             self.stop(reason)
 
@@ -189,10 +210,7 @@ class Trainer:
         """Greedy episodes now; the result goes into the next report, and the best is remembered."""
         self.check_weights()
         with self.meters.phases.phase(EVAL):
-            if self._eval_env is None:
-                offset = self.config.eval.seed_offset
-                self._eval_env = self.parts.eval_env(self.config.eval.num, "eval" if offset == 0 else f"eval+{offset}")
-            result = evaluate(self._eval_env, self._eval_actor, self.config.eval.episodes, steps=self.steps)
+            result = self._evaluator(self.steps)
         if self.best is None or result.mean > self.best:
             self.best, result.best = result.mean, True
         self.evaluation = result
@@ -216,6 +234,11 @@ class Trainer:
         self._pending = {}
         self.sentinel.report(metrics)
         self._check_goals(metrics)
+        if (
+            self.reason is not None and self.closed_at != self.steps
+        ):  # a goal was reached by this very report: it closes the run
+            self._conclude()
+            metrics, self._pending, finished = metrics | self._pending, {}, self.reason
         progress = self.progress(metrics, finished)
         self.callbacks.call("report", progress)
         return progress
@@ -230,7 +253,7 @@ class Trainer:
         """The player's weights, and the player as a callable policy."""
         if name != MAIN:
             raise ConfigError(f"there is no player {name!r}; this run has only {MAIN!r}")
-        return PlayerHandle(self.parts)
+        return PlayerHandle(self.parts, self.knobs_now())
 
     def foreach_worker(self, fn: Callable[[Any], Any]) -> list[Any]:
         return self.pool.foreach_worker(fn)
@@ -262,8 +285,7 @@ class Trainer:
     def shut(self) -> None:
         """Close the envs."""
         self.pool.close()
-        if self._eval_env is not None:
-            self._eval_env.close()
+        self._evaluator.close()
 
     def _stateful(self) -> dict[str, Any]:
         things = {"learner": self.learner, "store": self.store, "pool": self.pool, "meters": self.meters}
@@ -293,8 +315,9 @@ class Trainer:
         self.worker_steps, self.best = [int(n) for n in run["worker_steps"]], run["best"]
         self.evaluation = None if run["evaluation"] is None else Evaluation(**run["evaluation"])
         self._pending, self.closed_at, self.knob_values = dict(run["pending"]), run["closed_at"], dict(run["knobs"])
-        at_goal = GOAL in (run["reason"] or "") and self.config.train.stop and self.closed_at == self.steps
-        self.reason = run["reason"] if at_goal else None  # a limit may have been raised since; a goal stays reached
+        reason, closed = run["reason"] or "", self.closed_at == self.steps
+        # not closed yet: whatever ended it still counts; closed: a goal stays reached, a limit may have been raised since
+        keep = bool(GOAL in reason and self.config.train.stop) if closed else not reason.startswith("train.max_")
+        self.reason = (reason or None) if keep else None
         for name, thing in self._stateful().items():
             thing.restore(state[name])
-        self._set_knobs()
