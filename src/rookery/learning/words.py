@@ -70,13 +70,14 @@ class Words:
     def _evaluate(self, name: str, loss: Loss, net: Any) -> tuple[Tensor, Any]:
         out = loss(net)
         value, aux = out if isinstance(out, tuple) else (out, None)
+        own: dict[str, list[Tensor]] = {}
         for path in self._nets[name].own_losses:
             extra, numbers = net.get_submodule(path).own_loss(self._batch)
             value = value + extra
-            place = (
-                f"{name}/{path}" if len(self._nets[name].own_losses) > 1 else name
-            )  # twins do not overwrite each other
-            self._metrics |= {f"{place}/{key}": number.detach() for key, number in numbers.items()}
+            for key, number in numbers.items():
+                own.setdefault(key, []).append(number.detach())
+        for key, found in own.items():  # the same module twice (twin critics): its mean
+            self._metrics[f"{name}/{key}"] = found[0] if len(found) == 1 else torch.stack(found).mean()
         return value, None if aux is None else tree_map(lambda t: t.detach(), aux)
 
     def _read(self, name: str) -> Any:
