@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import shlex
+import shutil
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -59,17 +62,26 @@ def _again(named: sources.Words, file: Path | None, overrides: list[str], seed: 
     start = [named.preset] if named.preset else []
     start += ["-c", str(file)] if file else []
     changes = [text for text in overrides if not text.startswith("run.seed=")]
-    return shlex.join(["rookery", "train", *start, *changes, "--seed", str(seed + 1)])
+    return f"{_program()} " + shlex.join(["train", *start, *changes, "--seed", str(seed + 1)])
 
 
 def _next(result: Any, again: str | None, *, has_id: bool) -> list[str]:
     """Commands to try next; a run whose env was given in Python can only be evaluated there."""
-    folder = shlex.quote(str(result.folder))
-    commands = [f"rookery eval {folder}"] if has_id else []
+    folder, program = shlex.quote(str(result.folder)), _program()
+    commands = [f"{program} eval {folder}"] if has_id else []
     if result.status == "preempted":
-        return [f"rookery train --resume {folder}", *commands]
-    longer = f"rookery train --resume {folder} train.max_steps={2 * result.summary['steps']}"
+        return [f"{program} train --resume {folder}", *commands]
+    longer = f"{program} train --resume {folder} train.max_steps={2 * result.summary['steps']}"
     return [*commands, *([again] if again and has_id else []), longer]
+
+
+def _program() -> str:
+    """How this command can be called again: `rookery`, or its path if it is not on PATH (after `make train`)."""
+    called = sys.argv[0]
+    if shutil.which("rookery") or not called.endswith("rookery"):
+        return "rookery"
+    near = os.path.relpath(called)
+    return shlex.quote(called if near.startswith("..") else near)
 
 
 def _report(result: Any, commands: list[str]) -> None:
