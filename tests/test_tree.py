@@ -15,7 +15,6 @@ ARGUMENTS = {  # functions that may have more than six arguments, and why
     "data/experience.py": "the reserved fields of a step",
     "cli": "options of a command are parameters",
     "run/experiment.py": "options of a run, all by keyword",
-    "learning/optim.py": "none",
     "run/resolve.py": "sources of a config, all optional",
 }
 names = pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(SOURCE)))

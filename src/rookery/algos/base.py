@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 import numpy as np
-from pydantic import model_validator
+from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from rookery.acting.rules import Rule
@@ -22,6 +22,9 @@ from rookery.core.spec import Leaf, describe, mask_of
 from rookery.core.tree import Tree
 from rookery.learning.learner import Learner, Outputs
 from rookery.learning.optim import Optimiser
+
+Positive = Annotated[int, Field(ge=1)]
+Share = Annotated[float, Field(ge=0, le=1)]
 
 
 class AlgoConfig(Section):

@@ -17,16 +17,13 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from rookery.acting.rules import EpsilonGreedy, Rule
-from rookery.algos.base import AlgoConfig, Algorithm
+from rookery.algos.base import AlgoConfig, Algorithm, Positive, Share
 from rookery.core.schedule import Schedule
 from rookery.core.spec import mask_of
 from rookery.core.tree import Tree
 from rookery.equations.value import double_q, huber, max_q, pick, squared, td_error, weighted_mean
 from rookery.learning.optim import Adam, Optimiser
 from rookery.nets import QNetwork
-
-Positive = Annotated[int, Field(ge=1)]
-Share = Annotated[float, Field(ge=0, le=1)]
 
 
 class DQNConfig(AlgoConfig):

@@ -22,7 +22,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from rookery.acting.rules import Rule, rule_for
-from rookery.algos.base import AlgoConfig, Algorithm
+from rookery.algos.base import AlgoConfig, Algorithm, Positive, Share
 from rookery.core.schedule import Schedule
 from rookery.core.spec import mask_of
 from rookery.core.tree import Tree, tree_map
@@ -40,9 +40,6 @@ from rookery.equations.value import mean_valid
 from rookery.learning.learner import Learner, Outputs
 from rookery.learning.optim import Adam, Optimiser
 from rookery.nets import ActorCritic
-
-Positive = Annotated[int, Field(ge=1)]
-Share = Annotated[float, Field(ge=0, le=1)]
 
 
 class PPOConfig(AlgoConfig):

@@ -19,7 +19,7 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from rookery.acting.rules import Rule, SquashedGaussian
-from rookery.algos.base import AlgoConfig, Algorithm
+from rookery.algos.base import AlgoConfig, Algorithm, Positive, Share
 from rookery.core.schedule import Schedule
 from rookery.core.spec import Leaf
 from rookery.core.tree import Tree
@@ -27,9 +27,6 @@ from rookery.equations.distributions import squashed_gaussian
 from rookery.equations.value import squared, weighted_mean
 from rookery.learning.optim import Adam, Optimiser
 from rookery.nets import Critic, Scalar, build_encoder
-
-Positive = Annotated[int, Field(ge=1)]
-Share = Annotated[float, Field(ge=0, le=1)]
 
 
 class SACConfig(AlgoConfig):

@@ -206,7 +206,7 @@ class Experiment:
         log.info("resumed from step %d", self.trainer.steps)
 
     def _after_round(self, before: int) -> None:
-        if self.trainer._due(self.config.checkpoint.every_steps, before):
+        if self.trainer.due(self.config.checkpoint.every_steps, before):
             self._save()
 
     def _save(self, final: bool = False) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -70,8 +71,11 @@ def build_parts(config: Config, *, env: EnvFactory | None = None, mode: Mode | N
     """`mode` given: that of the run being resumed, which never changes."""
     streams = Streams(config.run.seed)
     workers, num = config.pool.workers, config.env.num
-    vectors = [make_env(config, streams, num, "train", worker=w, factory=env) for w in range(workers)]
-    try:
+    with ExitStack() as unfinished:  # closes the envs if anything below fails
+        vectors = []
+        for w in range(workers):
+            vectors.append(make_env(config, streams, num, "train", worker=w, factory=env))
+            unfinished.callback(vectors[-1].close)
         algo = config.algorithm(config.algo, vectors[0].obs_spec, vectors[0].action_spec, config.model)
         chosen, reason = (mode, "as in the run being resumed") if mode else choose_mode(config)
         automatic = mode is None and config.learning.mode == "auto"
@@ -79,10 +83,7 @@ def build_parts(config: Config, *, env: EnvFactory | None = None, mode: Mode | N
             algo, streams, mode=chosen, cache=cache_folder(config), device=device_of(config), fall_back=automatic
         )
         store = build_store(config, algo, vectors[0], streams)
-    except BaseException:
-        for vector in vectors:
-            vector.close()
-        raise
+        unfinished.pop_all()
     collectors = []
     for w, vector in enumerate(vectors):
         rule = algo.rule(w * num, workers * num)

@@ -97,9 +97,9 @@ class Trainer:
         self.round()
         if self.callbacks.wants_rounds:
             self.callbacks.call("round_end", self.progress())
-        if self._due(self.config.eval.every_steps, before):
+        if self.due(self.config.eval.every_steps, before):
             self.evaluate()
-        if self._due(self.config.log.every_steps, before) and not self._ended():
+        if self.due(self.config.log.every_steps, before) and not self._ended():
             yield self.report()  # the closing report takes its place in the last round
         self.after_round(before)
         for tell in self.on_round:
@@ -185,7 +185,8 @@ class Trainer:
 
     # --- when to stop ---
 
-    def _due(self, every: int, before: int) -> bool:
+    def due(self, every: int, before: int) -> bool:
+        """Whether a multiple of `every` steps was reached since there were `before`; never if every is 0."""
         return every > 0 and self.steps // every > before // every
 
     def _ended(self) -> bool:
