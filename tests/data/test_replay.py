@@ -467,6 +467,18 @@ def test_a_chunk_that_does_not_fit_is_refused_with_a_sentence_and_changes_nothin
     np.testing.assert_equal(saved(replay), before)
 
 
+def test_arrays_that_are_used_again_are_checked_again_as_soon_as_one_is_another() -> None:
+    replay = store()
+    chunk = simple_chunk([1], [0], 2, first=[0])
+    replay.add(chunk)
+    replay.add(chunk)
+    chunk.rows["reward"] = chunk.rows["reward"].astype(np.float64)
+    before = saved(replay)
+    with pytest.raises(BatchError, match="reward"):
+        replay.add(chunk)
+    np.testing.assert_equal(saved(replay), before)
+
+
 def test_small_integers_are_accepted_as_actions() -> None:
     replay = store()
     chunk = simple_chunk([1, 2], [0, 0], 3)

@@ -77,6 +77,38 @@ def test_a_batch_unlike_the_first_never_reaches_the_artefact(compiled):
     assert compiled.weights_sha256() == before
 
 
+def test_the_tensors_of_a_store_are_checked_once_and_any_change_of_them_again(compiled):
+    batch = {key: torch.from_numpy(t.numpy().copy()) for key, t in toy_batch().items()}  # on numpy's memory, as in a store
+    compiled.run("update", batch)
+    artefact = compiled.compiled["update"]
+    assert artefact.knows(dict(batch))
+    assert not artefact.knows({"x": batch["y"], "y": batch["x"]})
+    assert not artefact.knows({"y": batch["x"], "x": batch["y"]})  # the same tensors in the same order, other names
+    assert not artefact.knows(batch | {"x": batch["x"].clone()})
+    compiled.run("update", toy_batch())
+    assert not artefact.knows(batch)  # another batch has come since
+    own = toy_batch()
+    compiled.run("update", own)
+    assert not artefact.knows(own)  # torch's own memory could be resized in place
+    own["x"].resize_(31, 4)
+    with pytest.raises(BatchError):
+        compiled.run("update", own)
+
+
+def test_a_known_batch_is_read_anew_in_each_update(compiled):
+    eager = learner(Toy())
+    compiled.restore(eager.state())
+    batch = {key: torch.from_numpy(t.numpy().copy()) for key, t in toy_batch().items()}
+    for seed in range(3):
+        for key, t in toy_batch(seed).items():
+            batch[key].copy_(t)
+        compiled.generator.set_state(eager.generator.get_state())
+        compiled.run("update", batch)
+        eager.run("update", batch)
+    for (_, a), (_, b) in zip(eager.learned(), compiled.learned()):
+        assert distance(a, b) < 1e-5
+
+
 def test_a_plain_number_that_changes_is_noticed(compiled):
     compiled.check(deep=True)
     compiled.algo.scale = 2.0

@@ -17,6 +17,7 @@ import torch
 from rookery.core.chunk import Chunk
 from rookery.core.errors import UsageError
 from rookery.core.tree import Tree, tree_map
+from rookery.data.aligned import aligned_zeros
 from rookery.data.config import ReplayConfig
 from rookery.data.limiter import Limiter
 from rookery.data.memory import available_bytes, check_replay_fits
@@ -59,7 +60,7 @@ class ReplayStore:
         self._rng = rng
         self._uniform = np.zeros(config.batch_size)
         self._batch = tree_map(torch.from_numpy, self._reader.arrays)
-        self._batch["weight"] = torch.ones(config.batch_size, device="cpu")
+        self._batch["weight"] = torch.from_numpy(aligned_zeros((config.batch_size,), np.float32)).fill_(1.0)
 
     @property
     def size(self) -> int:

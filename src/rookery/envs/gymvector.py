@@ -76,6 +76,7 @@ class FromVector(VectorEnv):
             self._end(i, infos)
         for rows in (out.reward, out.terminated, out.truncated):
             rows[surplus] = 0
+        out.marked = bool(done.any() or not out.valid.all())
         self._autoreset(done)
         return out
 

@@ -68,7 +68,7 @@ class InProcess(VectorEnv):
 
     def step(self, action: Tree, steps: int | None = None, episodes: int | None = None) -> Step:
         out, num = self._out, self.num
-        if self._marked:
+        if out.marked:
             self._clear()
         acts = self._split(action)
         if len(acts) != num or not self._ready:
@@ -118,7 +118,8 @@ class InProcess(VectorEnv):
     def _end(self, i: int, terminated: bool, truncated: bool, action: Tree) -> None:
         if not self._examine(i, action):
             return
-        out, self._marked = self._out, True
+        out = self._out
+        out.marked = True
         out.terminated[i], out.truncated[i] = terminated, truncated
         out.final.append((i, self._receiver.row(i)))
         info = self._infos[i] if isinstance(self._infos[i], dict) else {}
@@ -148,7 +149,7 @@ class InProcess(VectorEnv):
         self._examine(i, None)
 
     def _hole(self, start: int) -> None:
-        self._marked = True
+        self._out.marked = True
         self._out.valid[start:] = False
         self._out.reward[start:] = 0.0
         self._infos[start:] = [{} for _ in range(start, self.num)]
@@ -247,7 +248,7 @@ class InProcess(VectorEnv):
             raise self._failed(i, "step", f"{text}; {DROPS} episodes in a row had to be dropped")
         self._inexact(f"{text} ({self._where(i)}); the episode was dropped")
         if self._length[i]:  # else a reset observation was bad: the row before it stays as it is
-            self._marked = True
+            self._out.marked = True
             self._out.valid[i] = False
             self._out.reward[i] = 0.0
             self._infos[i] = {}
@@ -267,11 +268,8 @@ class InProcess(VectorEnv):
         return f"{told}, step {self._length[i]}"
 
     def _failed(self, i: int, doing: str, what: str, act: Any = None) -> EnvError:
-        last = (
-            ""
-            if act is None
-            else f" Last action: {np.asarray(act).tolist() if not isinstance(act, dict | tuple) else act}."
-        )
+        shown = act if isinstance(act, dict | tuple) else np.asarray(act).tolist()
+        last = "" if act is None else f" Last action: {shown}."
         return EnvError(
             f"{self._where(i)}: {doing} failed: {what}.{last} `rookery check-env {self.name}` looks at it alone."
         )

@@ -37,6 +37,7 @@ class Step:
     cut: list[int] = field(
         default_factory=list
     )  # holes after which these envs do not go on where they were: a dropped episode
+    marked: bool = False  # false: nothing ended, nothing was cut and there is no hole, so nobody need look at the flags
 
 
 class VectorEnv(ABC):
@@ -54,7 +55,6 @@ class VectorEnv(ABC):
         flags = (np.zeros(num, np.bool_), np.zeros(num, np.bool_), np.ones(num, np.bool_))
         self._infos: list[dict[str, Any]] = [{} for _ in range(num)]
         self._out = Step(self._receiver.obs, np.zeros(num, np.float32), *flags, infos=self._infos)
-        self._marked = False  # whether the last step left marks that `_clear` must undo
 
     @property
     def obs(self) -> Tree:
@@ -87,6 +87,7 @@ class VectorEnv(ABC):
 
     def _clear(self) -> None:
         """Undo the marks of the last step: they are rare, so they are not written anew in each."""
-        out, self._marked = self._out, False
+        out = self._out
+        out.marked = False
         out.terminated[:], out.truncated[:], out.valid[:] = False, False, True
         out.final, out.ended, out.cut = [], [], []

@@ -158,13 +158,18 @@ class Learner:
 
     def run(self, name: str, batch: dict[str, Tree]) -> Outputs:
         """One named update on a batch."""
+        artefact = self.compiled.get(name)
+        if artefact is not None and artefact.knows(batch):
+            return artefact()
         batch = self._here(batch)
         flat = batch if all(isinstance(v, Tensor) for v in batch.values()) else flatten(batch)
         if name not in self.signatures:
             self._build(name, batch)
+            artefact = self.compiled.get(name)
         check_batch(name, self.signatures[name], flat)
-        if artefact := self.compiled.get(name):
-            return artefact(flat)
+        if artefact is not None:
+            artefact.take(batch, flat)
+            return artefact()
         s = self.eager
         s._metrics, s._batch = {}, Rows(batch)
         returned = self.own_draws.run(name, getattr(self.algo, name), s, s._batch)

@@ -17,6 +17,14 @@ import torch
 from torch import Tensor
 
 
+def once(number: Tensor) -> Tensor:
+    """The same number, as something the compiler must write down: it would compute it again for every element it is used with.
+
+    Two powers and three divisions per eight parameters took 40 % of a compiled DQN update.
+    """
+    return number.as_strided(number.shape, number.stride())
+
+
 @dataclass(frozen=True)
 class Optimiser:
     """What all optimisers share: the learning rate's knob and the limits of the gradient."""
@@ -42,7 +50,7 @@ class Optimiser:
             grad = grad.clamp(-self.clip_value, self.clip_value)
         if self.clip_norm is not None:
             length = norm if self.clip_value is None else torch.linalg.vector_norm(grad)
-            grad = grad * (self.clip_norm / (length + 1e-6)).clamp(max=1.0)
+            grad = grad * once((self.clip_norm / (length + 1e-6)).clamp(max=1.0))
         return grad, norm
 
     def pure(self, p: Tensor, g: Tensor, slots: tuple[Tensor, ...], lr: Tensor) -> tuple[Tensor, ...]:
@@ -75,8 +83,9 @@ class Adam(Optimiser):
         count, m = count + 1, torch.lerp(m, g, 1 - self.beta1)
         v = v * self.beta2 + (1 - self.beta2) * g * g
         # in float32, 1 - 0.999^t is off by 6e-5 at t = 1; the fused kernel computes these scalars in double too
-        unbias1, unbias2 = ((1 - beta ** count.double()).to(p.dtype) for beta in (self.beta1, self.beta2))
-        p = self.decayed(p, lr) - lr / unbias1 * m / (v.sqrt() / unbias2.sqrt() + self.eps)
+        unbias1, unbias2 = (1 - beta ** count.double() for beta in (self.beta1, self.beta2))
+        rate, scale = once((lr / unbias1).to(p.dtype)), once(unbias2.rsqrt().to(p.dtype))
+        p = self.decayed(p, lr) - rate * m / (v.sqrt() * scale + self.eps)
         return p, m, v, count
 
     def step_(self, p: Tensor, g: Tensor, slots: tuple[Tensor, ...], lr: Tensor) -> None:

@@ -47,17 +47,24 @@ class Collector:
         self.seating = seating or Seating.single(env.num, next(iter(self.players)))
         self.seating.check(list(self.players))
         self.columns = self.seating.columns()
+        self._only = self.players[next(iter(self.columns))] if len(self.columns) == 1 else None  # sits in every seat
         self.obs: Tree = None  # [B, …], own copy
         self.first = np.ones(env.num, bool)
         self.on_begin: Callable[[Collector], None] | None = None  # before the rows of a chunk
         self.on_step: Callable[[Collector, Step], None] | None = None  # hook of callbacks that want every step
         self.time_env = self.time_act = 0  # nanoseconds
         self._rows: dict[str, Tree] | None = None  # preallocated [T, B, …], reused when the chunk's length is the same
+        self._plain = True  # the flags of these rows say: no start, no end, no hole
+        self._starts = True  # whether any column is at the start of an episode
+        self._no_finals = zeros(env.obs_spec, 0), np.zeros((0, 2), np.int64)
 
     def reset(self) -> None:
         """Start episode 0 in every env."""
         self.obs = tree_map(np.copy, self.env.reset())
-        self.first = np.ones(self.env.num, bool)
+        self._begin(np.ones(self.env.num, bool))
+
+    def _begin(self, first: np.ndarray) -> None:
+        self.first, self._starts = first, bool(first.any())
 
     def load(self, messages: dict[str, Message]) -> None:
         for player, message in messages.items():
@@ -92,65 +99,59 @@ class Collector:
         buffer = self._buffer(rows)
         if self.on_begin is not None:
             self.on_begin(self)
-        final_obs: list[Tree] = []
-        final_at: list[tuple[int, int]] = []
+        finals: list[tuple[tuple[int, int], Tree]] = []  # ((row, column), true last observation)
         ended: list[EpisodeEnd] = []
-        used = 0
+        used, limited = rows, limits.steps is not None or limits.episodes is not None
         for t in range(rows):
-            if limits.steps == 0 or limits.episodes == 0:
+            if limited and (limits.steps == 0 or limits.episodes == 0):
+                used = t
                 break
             step = self._row(buffer, t, limits)
-            used += 1
-            if step.final:
-                final_at += [(t, i) for i, _ in step.final]
-                final_obs += [obs for _, obs in step.final]
-            for i in step.cut:
-                _close(buffer, t, i, final_at, final_obs)
-            if step.ended:
+            if step.marked:
+                finals += [((t, i), obs) for i, obs in step.final]
+                finals += [end for i in step.cut if (end := _cut(buffer, t, i)) is not None]
                 ended += step.ended
-            if limits.steps is not None or limits.episodes is not None:
+            if limited:
                 limits = _left(limits, step)
-        order = sorted(range(len(final_at)), key=final_at.__getitem__) if len(final_at) > 1 else range(len(final_at))
         filled = buffer if used == rows else tree_map(lambda x: x[:used], buffer)
-        chunk = Chunk(
-            rows=filled,
-            last_obs=self.obs,
-            final_obs=_stacked([final_obs[k] for k in order], self.env.obs_spec),
-            final_at=np.array([final_at[k] for k in order], np.int64).reshape(-1, 2),
-            version=next(iter(self.players.values())).version,
-            collector=self.index,
-            episodes=ended,
-        )
-        return chunk, limits
+        final_obs, final_at = self._stacked(finals) if finals else self._no_finals
+        version = self.players[next(iter(self.columns))].version
+        return Chunk(filled, self.obs, final_obs, final_at, version, self.index, ended), limits
 
     def _row(self, buffer: dict[str, Tree], t: int, limits: Limits) -> Step:
         started = perf_counter_ns()
         out, env_action = self._act()
         acted = perf_counter_ns()
         limit = None if limits.steps is None or limits.steps >= self.env.num else limits.steps
-        step = self.env.step(env_action, steps=limit, episodes=limits.episodes)
+        step = self.env.step(env_action, limit, limits.episodes)
         self.time_act += acted - started
         self.time_env += perf_counter_ns() - acted
         tree_copy_into(buffer["obs"], t, self.obs)
         for key, value in out.items():
             buffer[key][t] = value
         buffer["reward"][t] = step.reward
-        buffer["terminated"][t] = step.terminated
-        buffer["truncated"][t] = step.truncated
-        buffer["first"][t] = self.first
-        buffer["valid"][t] = step.valid
+        if self._starts or step.marked:
+            self._mark(buffer, t, step)
         tree_copy_into(self.obs, ..., step.obs)
-        np.logical_and(self.first, ~step.valid, out=self.first)  # a hole does not use up the start of an episode
-        self.first |= step.terminated
-        self.first |= step.truncated
-        self.first[step.cut] = True
         if self.on_step is not None:
             self.on_step(self, step)
         return step
 
+    def _mark(self, buffer: dict[str, Tree], t: int, step: Step) -> None:
+        """The flags of a row in which something starts, ends or is missing."""
+        self._plain = False
+        buffer["terminated"][t] = step.terminated
+        buffer["truncated"][t] = step.truncated
+        buffer["first"][t] = self.first
+        buffer["valid"][t] = step.valid
+        self.first &= ~step.valid  # a hole does not use up the start of an episode
+        self.first |= step.terminated | step.truncated
+        self.first[step.cut] = True
+        self._starts = bool(self.first.any())
+
     def _act(self) -> tuple[dict[str, np.ndarray], np.ndarray]:
-        if len(self.columns) == 1:
-            (actor,) = (self.players[player] for player in self.columns)
+        actor = self._only
+        if actor is not None:
             out = actor.act(self.obs, self.rng, self.first, greedy=self.greedy)
             return out, actor.rule.to_env(out["action"])
         merged: dict[str, np.ndarray] = {}
@@ -174,7 +175,20 @@ class Collector:
             flags = {key: np.zeros((rows, num), bool) for key in ("terminated", "truncated", "first", "valid")}
             self._rows = {"obs": zeros(self.env.obs_spec, rows, num), **sample(rows), **flags}
             self._rows["reward"] = np.zeros((rows, num), np.float32)
+            self._plain = False
+        if not self._plain:
+            self._plain = True
+            for key in ("terminated", "truncated", "first"):
+                self._rows[key][:] = False
+            self._rows["valid"][:] = True
         return self._rows
+
+    @staticmethod
+    def _stacked(finals: list[tuple[tuple[int, int], Tree]]) -> tuple[Tree, np.ndarray]:
+        """(final observations [K, …], their rows and columns [K, 2]) in order."""
+        finals.sort(key=lambda final: final[0])
+        at, obs = zip(*finals)
+        return tree_map(lambda *xs: np.stack(xs), *obs), np.array(at, np.int64)
 
     def _shapes(self) -> Callable[[int], dict[str, np.ndarray]]:
         """Arrays for what the rules return, without disturbing their random streams."""
@@ -202,33 +216,28 @@ class Collector:
     def restore(self, state: dict[str, Any]) -> None:
         self.env.restore(state["env"])
         self.obs = tree_map(np.copy, self.env.obs)
-        self.first = np.array(state["first"], bool)
+        first = np.array(state["first"], bool)
         for path, now in flatten(self.obs).items():  # where the env could not be put back, another episode begins
-            self.first |= (np.asarray(flatten(state["obs"])[path]) != now).reshape(self.env.num, -1).any(1)
+            first |= (np.asarray(flatten(state["obs"])[path]) != now).reshape(self.env.num, -1).any(1)
+        self._begin(first)
 
     def close(self) -> None:
         self.env.close()
 
 
-def _close(buffer: dict[str, Tree], t: int, i: int, final_at: list[tuple[int, int]], final_obs: list[Tree]) -> None:
+def _cut(buffer: dict[str, Tree], t: int, i: int) -> tuple[tuple[int, int], Tree] | None:
     """Row t of column i is the hole of a dropped episode: its last good row is cut there, like at a time limit."""
     rows = np.flatnonzero(buffer["valid"][:t, i])
-    if len(rows) and not (buffer["terminated"][rows[-1], i] or buffer["truncated"][rows[-1], i]):
-        buffer["truncated"][rows[-1], i] = True
-        final_at.append((int(rows[-1]), int(i)))
-        final_obs.append(tree_map(lambda x: x[t, i].copy(), buffer["obs"]))
+    if not len(rows) or buffer["terminated"][rows[-1], i] or buffer["truncated"][rows[-1], i]:
+        return None
+    buffer["truncated"][rows[-1], i] = True
+    return (int(rows[-1]), int(i)), tree_map(lambda x: x[t, i].copy(), buffer["obs"])
 
 
 def _left(limits: Limits, step: Step) -> Limits:
     steps = None if limits.steps is None else limits.steps - int(np.count_nonzero(step.valid))
     episodes = None if limits.episodes is None else limits.episodes - len(step.ended)
     return Limits(steps, episodes)
-
-
-def _stacked(rows: list[Tree], spec: Tree) -> Tree:
-    if not rows:
-        return zeros(spec, 0)
-    return tree_map(lambda *xs: np.stack(xs), *rows)
 
 
 def _copied(chunk: Chunk) -> Chunk:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import math
 import os
@@ -51,12 +52,16 @@ def difference(saved: dict[str, str], now: dict[str, str]) -> str:
 
 @contextmanager
 def settings(threads: int) -> Iterator[None]:
-    """`threads` for torch, and denormal numbers flushed to zero: moments of dead units would slow small updates by half."""
+    """`threads` for torch; denormal numbers flushed to zero: moments of dead units would slow small updates by half; and what
+    exists now is left out of garbage collection, which would visit a million objects of torch again and again.
+    """
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     torch.set_flush_denormal(True)
+    gc.freeze()
     try:
         yield
     finally:
+        gc.unfreeze()
         torch.set_flush_denormal(False)
         torch.set_num_threads(before)
