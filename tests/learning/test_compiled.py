@@ -78,7 +78,9 @@ def test_a_batch_unlike_the_first_never_reaches_the_artefact(compiled):
 
 
 def test_the_tensors_of_a_store_are_checked_once_and_any_change_of_them_again(compiled):
-    batch = {key: torch.from_numpy(t.numpy().copy()) for key, t in toy_batch().items()}  # on numpy's memory, as in a store
+    batch = {
+        key: torch.from_numpy(t.numpy().copy()) for key, t in toy_batch().items()
+    }  # on numpy's memory, as in a store
     compiled.run("update", batch)
     artefact = compiled.compiled["update"]
     assert artefact.knows(dict(batch))
