@@ -74,7 +74,7 @@ def test_the_outputs_are_those_of_torch_also_after_the_weights_changed(case, row
                 wanted = {k: t.numpy() for k, t in actor.outputs(actor.reader, tensors, None, None)[0].items()}
         else:
             wanted = by_torch(actor, obs)
-        found = actor._quick(obs)
+        found = actor._quick(obs)[0]
         assert found.keys() == wanted.keys()
         for name in wanted:
             assert found[name] == pytest.approx(wanted[name], rel=1e-4, abs=1e-5), (case, name)
@@ -110,16 +110,16 @@ def test_a_row_does_not_depend_on_the_others():
     actor, _ = made(DQN)
     obs = some(8)
     actor.act(obs, None, greedy=True)
-    together = actor._quick(obs)["q"].copy()
+    together = actor._quick(obs)[0]["q"].copy()
     for i in range(8):
         actor.act(obs[i : i + 1], None, greedy=True)
-        assert (actor._quick(obs[i : i + 1])["q"] == together[i]).all()
+        assert (actor._quick(obs[i : i + 1])[0]["q"] == together[i]).all()
 
 
 def test_nan_stays_nan():
     actor, _ = made(DQN, model={"activation": "relu"})
     actor.act(some(1), None, greedy=True)
-    assert np.isnan(actor._quick(np.full((1, 4), np.nan, np.float32))["q"]).all()
+    assert np.isnan(actor._quick(np.full((1, 4), np.nan, np.float32))[0]["q"]).all()
 
 
 class Branching(nn.Module):

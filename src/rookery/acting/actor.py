@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 import torch
 
+from rookery.acting.memory import Memory, Seats
 from rookery.acting.quick import quick
 from rookery.acting.rules import Arrays, Rule
 from rookery.core.spec import mask_of
-from rookery.core.tree import Tree, tree_map
+from rookery.core.tree import Tree, leaves, tree_map
 
 Outputs = Callable[[Any, Tree, Any, Any], tuple[dict[str, torch.Tensor], Any]]
 
@@ -29,50 +30,105 @@ class Actor:
     """`act(obs) → {"action", …}` for B seats at once.
 
     `outputs(reader, obs, state, first) → (dict of tensors, state)` is the algorithm's; `reader` gives it the networks.
+    `memory` is the spec of one seat's hidden state, None for a feed-forward model; what was input to the step is then returned
+    as "state".
     """
 
-    def __init__(self, outputs: Outputs, rule: Rule, reader: Any, device: torch.device | str = "cpu"):
+    def __init__(
+        self,
+        outputs: Outputs,
+        rule: Rule,
+        reader: Any,
+        device: torch.device | str = "cpu",
+        memory: Tree = None,
+    ):
         self.outputs, self.rule, self.reader, self.device = outputs, rule, reader, torch.device(device)
         self.knobs: Mapping[str, float] = {}
         self.version = 0
+        self.memory_spec = memory
+        self.memory: Memory | None = None  # made for as many seats as the first observations have
         self._inputs: Tree = None
-        self._quick: Callable[[Tree], Arrays] | None = None  # for observations of the shapes of `_inputs`
+        self._quick: Callable[[Tree], tuple[Arrays, Tree]] | None = None  # for observations of the shapes of `_inputs`
 
     def load(self, message: Message) -> None:
         """Take over knobs and version."""
         self.knobs, self.version = message.knobs, message.version
 
-    def act(self, obs: Tree, rng: np.random.Generator | None, first: Any = None, *, greedy: bool = False) -> Arrays:
-        """Actions for the observations [B, …]; `rng` may be None when greedy."""
-        if self._inputs is None or not fits(self._inputs, obs):
-            self._prepare(obs)
-        if self._quick is not None:
-            arrays = self._quick(obs)
-        else:
-            with torch.inference_mode():
-                out, _ = self.outputs(self.reader, self._tensors(obs), None, first)
-            arrays = {key: tensor.cpu().numpy() for key, tensor in out.items()}
-        mask = mask_of(obs) if isinstance(obs, dict) else None
-        return self.rule(arrays, rng, self.knobs, mask, greedy)  # type: ignore[arg-type]
+    def act(
+        self,
+        obs: Tree,
+        rng: np.random.Generator | None,
+        first: Any = None,
+        *,
+        greedy: bool = False,
+        seats: Seats = None,
+    ) -> Arrays:
+        """Actions for the observations [B, …] of `seats` (None: all); `rng` may be None when greedy.
 
-    def _prepare(self, obs: Tree) -> None:
+        Where `first`, an episode begins and the seat's memory with it.
+        """
+        state = None if self.memory_spec is None else self._state(len(leaves(obs)[0]), first, seats)
+        given = obs if state is None else {"obs": obs, "state": state}
+        if self._inputs is None or not fits(self._inputs, given):
+            self._prepare(given)
+        if self._quick is not None:
+            arrays, after = self._quick(given)
+        else:
+            arrays, after = self._by_torch(given, first)
+        mask = mask_of(obs) if isinstance(obs, dict) else None
+        out = self.rule(arrays, rng, self.knobs, mask, greedy)  # type: ignore[arg-type]
+        if state is not None:
+            self.memory.put(after, seats)  # type: ignore[union-attr]
+            out["state"] = state
+        return out
+
+    def _state(self, rows: int, first: Any, seats: Seats) -> Tree:
+        """The state that is input to this step."""
+        if self.memory is None or (seats is None and self.memory.seats != rows):
+            self.memory = Memory(self.memory_spec, rows if seats is None else int(np.max(seats)) + 1)
+        if first is not None and np.any(first):
+            self.memory.reset(np.flatnonzero(first) if seats is None else np.asarray(seats)[np.asarray(first)])
+        return self.memory.take(seats)
+
+    def _by_torch(self, given: Tree, first: Any) -> tuple[Arrays, Tree]:
+        inputs = self._tensors(given)
+        with torch.inference_mode():
+            out, after = self._outputs(self.reader, inputs, None, first)
+        return {key: tensor.cpu().numpy() for key, tensor in out.items()}, tree_map(lambda t: t.cpu().numpy(), after)
+
+    def _outputs(self, reader: Any, given: Tree, state: Any, first: Any) -> tuple[dict[str, torch.Tensor], Any]:
+        if self.memory_spec is None:
+            return self.outputs(reader, given, None, first)[0], {}
+        return self.outputs(reader, given["obs"], given["state"], first)
+
+    def _prepare(self, given: Tree) -> None:
         # torch's own allocations are 64-byte aligned; matrix products may round differently on other alignments, and numpy's
         # differ from run to run
-        self._inputs = tree_map(lambda x: torch.from_numpy(np.asarray(x)).clone(), obs)
+        self._inputs = tree_map(lambda x: torch.from_numpy(np.asarray(x)).clone(), given)
         nets = getattr(self.reader, "_nets", {}).values()
         modules = [part for net in nets for part in net.module.modules()]
-        self._quick = quick(self.outputs, self.reader, self._inputs, modules) if self.device.type == "cpu" else None
+        self._quick = quick(self._outputs, self.reader, self._inputs, modules) if self.device.type == "cpu" else None
 
-    def _tensors(self, obs: Tree) -> Tree:
-        if isinstance(obs, dict):
-            tree_map(lambda t, x: t.copy_(torch.from_numpy(x)), self._inputs, obs)
+    def _tensors(self, given: Tree) -> Tree:
+        if isinstance(given, dict):
+            tree_map(lambda t, x: t.copy_(torch.from_numpy(x)), self._inputs, given)
         else:
-            self._inputs.numpy()[...] = obs
+            self._inputs.numpy()[...] = given
         return self._inputs if self.device.type == "cpu" else tree_map(lambda t: t.to(self.device), self._inputs)
 
+    def state(self) -> dict[str, Any]:
+        """What a resumed run needs besides weights and knobs; empty for a feed-forward model."""
+        return {} if self.memory is None else {"memory": self.memory.state(), "seats": self.memory.seats}
 
-def fits(inputs: Tree, obs: Tree) -> bool:
-    """Whether the buffers have the shapes of these observations."""
+    def restore(self, state: dict[str, Any]) -> None:
+        self.memory = None
+        if state:
+            self.memory = Memory(self.memory_spec, int(state["seats"]))
+            self.memory.restore(state["memory"])
+
+
+def fits(inputs: Tree, given: Tree) -> bool:
+    """Whether the buffers have the shapes of these arrays."""
     if isinstance(inputs, dict):
-        return all(fits(value, obs[key]) for key, value in inputs.items())
-    return tuple(inputs.shape) == obs.shape
+        return all(fits(value, given[key]) for key, value in inputs.items())
+    return tuple(inputs.shape) == given.shape

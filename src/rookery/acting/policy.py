@@ -13,7 +13,11 @@ from rookery.core.tree import Tree, tree_map
 
 
 class Policy:
-    """Acts greedily, or (`greedy=False`) as in training with its own random stream."""
+    """Acts greedily, or (`greedy=False`) as in training with its own random stream.
+
+    A policy with memory remembers from call to call, per row of the batch: pass `first` (true where an episode begins) in the
+    batch, or call `reset()`.
+    """
 
     def __init__(self, actor: Actor, obs_spec: Tree, action_spec: Tree, seed: int = 0):
         self.actor, self.obs_spec, self.action_spec = actor, obs_spec, action_spec
@@ -21,12 +25,17 @@ class Policy:
 
     def __call__(self, batch: Any, *, greedy: bool = True) -> Batch:
         """`batch.obs` [N, …] → Batch(action=[N, …]) as the env wants it."""
-        obs = self.cast(batch["obs"])
-        out = self.actor.act(obs, self.rng, greedy=greedy)
+        obs, first = self.cast(batch["obs"]), batch["first"] if "first" in batch else None
+        out = self.actor.act(obs, self.rng, None if first is None else np.asarray(first, bool), greedy=greedy)
         action = self.actor.rule.to_env(out["action"])
         if isinstance(self.action_spec, Leaf) and self.action_spec.start:
             action = action + self.action_spec.start
-        return Batch(action=action, **{k: v for k, v in out.items() if k != "action"})
+        return Batch(action=action, **{k: v for k, v in out.items() if k not in ("action", "state")})
+
+    def reset(self, seats: Any = None) -> None:
+        """Forget what was seen, in all rows or in these."""
+        if self.actor.memory is not None:
+            self.actor.memory.reset(seats)
 
     def cast(self, obs: Any) -> Tree:
         """Arrays of the dtypes the networks were built for; a tuple observation may be given as a tuple."""

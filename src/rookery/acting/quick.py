@@ -109,33 +109,39 @@ class Recorder(TorchDispatchMode):
         return tuple(self._known(a) if isinstance(a, list | tuple) else self.values.get(id(a), a) for a in args)
 
 
-def quick(outputs: Any, reader: Any, obs: Tree, modules: Iterable[Any]) -> Callable[[Tree], Arrays] | None:
-    """`run(obs) → outputs`, arrays that the next call overwrites, for observations shaped like these tensors; None: not that plain."""
-    seen = leaves(obs)
+def quick(outputs: Any, reader: Any, given: Tree, modules: Iterable[Any]) -> Callable[[Tree], tuple[Arrays, Tree]] | None:
+    """`run(given) → (outputs, state after)`, arrays that the next call overwrites, for inputs shaped like these tensors.
+
+    None: not that plain.
+    """
+    seen = leaves(given)
     if any(t.dtype != torch.float32 or t.device.type != "cpu" for t in seen):
         return None
     if not all(type(module).__module__.startswith(TRUSTED) for module in modules):
         return None
     recorder = Recorder(seen)
     with torch.no_grad(), recorder:
-        out, state = outputs(reader, obs, None, None)
-    if state is not None or not all(id(t) in recorder.values for t in out.values()):
+        out, after = outputs(reader, given, None, None)
+    made = [*out.values(), *leaves(after)]
+    if not all(id(t) in recorder.values for t in made):
         return None
     results = {name: recorder.values[id(t)] for name, t in out.items()}
-    plan = _plan(recorder.ops, set(results.values()))
+    states = tree_map(lambda t: recorder.values[id(t)], after)
+    plan = _plan(recorder.ops, {recorder.values[id(t)] for t in made})
     if plan is None or len(seen[0]) * sum(layer[N_IN] * layer[N_OUT] for layer in _layers(plan)) > MOST:
         return None
     steps, room = [part.step(len(seen[0])) for part in plan], len(recorder.values)
 
-    def run(obs: Tree) -> Arrays:
-        memory: Memory = leaves(obs) if isinstance(obs, dict) else [obs]
+    def run(given: Tree) -> tuple[Arrays, Tree]:
+        memory: Memory = leaves(given) if isinstance(given, dict) else [given]
         memory += [None] * room
         for step in steps:
             step(memory)
-        return {name: memory[value] for name, value in results.items()}
+        return {name: memory[value] for name, value in results.items()}, tree_map(memory.__getitem__, states)
 
-    found = run(tree_map(lambda t: t.numpy(), obs))
-    return run if all(np.allclose(found[name], t.numpy(), 1e-3, 1e-5) for name, t in out.items()) else None
+    found, state = run(tree_map(lambda t: t.numpy(), given))
+    pairs = [(found[name], t) for name, t in out.items()] + list(zip(leaves(state), leaves(after)))
+    return run if all(np.allclose(mine, t.numpy(), 1e-3, 1e-5) for mine, t in pairs) else None
 
 
 def _layers(plan: list[Op | Chain]) -> list[list[int]]:
@@ -144,6 +150,7 @@ def _layers(plan: list[Op | Chain]) -> list[list[int]]:
 
 def _plan(ops: list[Op], results: set[Value]) -> list[Op | Chain] | None:
     """The operations, linear layers gathered in chains; None if numpy does not know one of them."""
+    ops = _needed(ops, results)
     used = [a for op in ops for a in _flat(op.args) if isinstance(a, Value)]
     plan: list[Op | Chain] = []
     for op in ops:
@@ -164,6 +171,16 @@ def _plan(ops: list[Op], results: set[Value]) -> list[Op | Chain] | None:
         else:
             return None
     return plan
+
+
+def _needed(ops: list[Op], results: set[Value]) -> list[Op]:
+    """Without those whose result nobody uses, such as a value that acting does not ask for."""
+    wanted, kept = set(results), []
+    for op in reversed(ops):
+        if op.out in wanted or op.out < 0:
+            kept.append(op)
+            wanted |= {a for a in _flat(op.args) if isinstance(a, Value)}
+    return kept[::-1]
 
 
 def _linear(op: Op) -> Chain | None:
@@ -213,6 +230,7 @@ NUMPY: dict[Any, Callable[..., Any]] = {
     aten.div.Tensor: np.divide,
     aten.tanh.default: np.tanh,
     aten.exp.default: np.exp,
+    aten.sigmoid.default: lambda x: 0.5 * (1.0 + np.tanh(0.5 * x)),  # without overflow
     aten.sqrt.default: np.sqrt,
     aten.relu.default: lambda x: np.maximum(x, np.float32(0)),
     aten.clamp.default: lambda x, low=None, high=None: np.clip(x, low, high),

@@ -20,6 +20,7 @@ from rookery.core.schedule import Schedule
 from rookery.core.section import Section
 from rookery.core.spec import Leaf, describe, mask_of
 from rookery.core.tree import Tree
+from rookery.data.sequences import Window
 from rookery.learning.learner import Learner, Outputs
 from rookery.learning.optim import Optimiser
 
@@ -68,6 +69,7 @@ class Algorithm:
     targets: dict[str, str] = {}  # target → the network it follows
     schedule: dict[str, int] = {"update": 1}  # named update → it runs at every n-th update
     eager_only: ClassVar[str | None] = None  # the reason why its update cannot be compiled
+    recurrent: ClassVar[Literal["no", "may", "must"]] = "no"  # whether its networks can have a memory (model.core)
 
     def __init__(self, config: Any, obs_spec: Tree, action_spec: Tree, model: Any):
         self.config, self.obs_spec, self.action_spec, self.model = config, obs_spec, action_spec, model
@@ -79,6 +81,18 @@ class Algorithm:
             )
 
         self._check_mask()
+        self._check_memory()
+
+    def _check_memory(self) -> None:
+        core = getattr(self.model, "core", None)
+        if core is not None and self.recurrent == "no":
+            raise ConfigError(
+                f"model.core is set, but algo.name={self.name} does not learn from sequences. Use r2d2 or ppo, or remove model.core."
+            )
+        if core is None and self.recurrent == "must":
+            raise ConfigError(
+                f"algo.name={self.name} needs a memory: set model.core, e.g. model.core.kind=lstm model.core.size=64."
+            )
 
     def _check_mask(self) -> None:
         mask, leaf = mask_of(self.obs_spec), self.action_spec
@@ -132,6 +146,14 @@ class Algorithm:
     def outputs(self, s: Any, obs: Tree, state: Any, first: Any) -> tuple[dict[str, Tensor], Any]:
         """What the rule sees: outputs of the acting network, and its next state (feed-forward: unchanged)."""
         raise TypeError(f"{type(self).__name__} defines no outputs()")
+
+    def memory(self) -> Tree:
+        """Spec of one seat's hidden state; None without memory."""
+        return None
+
+    def window(self) -> Window | None:
+        """The sequences it learns from; None: single steps."""
+        return None
 
     def prepare(self, s: Any, b: Any) -> dict[str, Tree]:
         """Once per sampled batch, without gradient: advantages, fixed targets."""

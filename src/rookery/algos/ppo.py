@@ -8,7 +8,9 @@
     L      = L_π + c_V L_V − c_H E[H(π)]
 
 Means are over valid rows. Several epochs over shuffled minibatches of one rollout, ended early when E[(ρ − 1) − log ρ]
-exceeds `target_kl`. Discrete, multi-discrete, multi-binary and continuous actions; action masks.
+exceeds `target_kl`. Discrete, multi-discrete, multi-binary and continuous actions; action masks. With `model.core` policy and
+value have a memory: minibatches are whole sequences, unrolled from the state recorded when acting, and the successor of an ended
+step is judged with the memory after that step.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ from rookery.acting.rules import Rule, rule_for
 from rookery.algos.base import AlgoConfig, Algorithm, Positive, Share
 from rookery.core.schedule import Schedule
 from rookery.core.spec import mask_of
-from rookery.core.tree import Tree, tree_map
+from rookery.core.tree import Tree, tree_map, tree_take
 from rookery.equations.distributions import logp_entropy
 from rookery.equations.policy import (
     clip_fraction,
@@ -40,6 +42,7 @@ from rookery.equations.value import mean_valid
 from rookery.learning.learner import Learner, Outputs
 from rookery.learning.optim import Adam, Optimiser
 from rookery.nets import ActorCritic
+from rookery.nets.cores import state_spec
 
 
 class PPOConfig(AlgoConfig):
@@ -60,7 +63,8 @@ class PPOConfig(AlgoConfig):
     normalise_advantage: bool = True  # to mean 0 and deviation 1 over the rollout
     target_kl: Annotated[float, Field(gt=0)] | None = None  # estimate of KL(old ‖ new) that ends the epochs early
     log_std: float = 0.0  # initial log standard deviation of continuous actions
-    shared: bool = False  # one encoder for policy and value
+    shared: bool = False  # one encoder (and memory) for policy and value
+    sequence: Positive | None = None  # rows per sequence of a policy with memory (model.core); null: the whole rollout
     max_grad_norm: Annotated[float, Field(gt=0)] | None = 0.5  # norm to which gradients are clipped
 
 
@@ -70,6 +74,7 @@ class PPO(Algorithm):
     name = "ppo"
     Config = PPOConfig
     store_kind = "rollout"
+    recurrent = "may"
     actions = ("discrete", "multi_discrete", "multi_binary", "box")
     defaults = {"model": {"hidden": [64, 64], "activation": "tanh", "init": "orthogonal"}, "env": {"num": 8}}
     metrics = {
@@ -85,11 +90,20 @@ class PPO(Algorithm):
 
     @classmethod
     def rules(cls, config: Any) -> list[str]:
-        rows = config.env.num * config.pool.workers * config.algo.rollout
-        if rows % config.algo.minibatches:
+        c, columns = config.algo, config.env.num * config.pool.workers
+        if config.model.core is None:
+            if c.sequence is not None:
+                return [f"algo.sequence={c.sequence} cuts the rollout for a memory, but model.core is not set. Set one of them only."]
+            parts, told = columns * c.rollout, f"algo.rollout = {config.env.num} × {config.pool.workers} × {c.rollout}"
+        else:
+            length = c.sequence or c.rollout
+            if c.rollout % length:
+                return [f"algo.sequence={length} must divide algo.rollout={c.rollout}. Change one of them."]
+            parts, told = columns * (c.rollout // length), f"the {c.rollout // length} sequences per rollout"
+        if parts % c.minibatches:
             return [
-                f"algo.minibatches={config.algo.minibatches} must divide env.num × pool.workers × algo.rollout = {config.env.num} × "
-                f"{config.pool.workers} × {config.algo.rollout} = {rows} into equal parts. Change algo.minibatches or algo.rollout."
+                f"algo.minibatches={c.minibatches} must divide env.num × pool.workers × {told} = {parts} into equal parts. "
+                "Change algo.minibatches or algo.rollout."
             ]
         return []
 
@@ -111,13 +125,21 @@ class PPO(Algorithm):
     def rule(self, column: int = 0, columns: int | None = None) -> Rule:
         return rule_for(self.action_spec)
 
+    def memory(self) -> Tree:
+        core, names = self.model.core, ("policy",) if self.config.shared else ("policy", "value")
+        return None if core is None else {name: state_spec(core) for name in names}
+
     def outputs(self, s: Any, obs: Tree, state: Any, first: Any) -> tuple[dict[str, Tensor], Any]:
-        return s.ac.policy(obs), state
+        if state is None:
+            return s.ac.policy(obs), None
+        params, _, state = s.ac.step(obs, state)
+        return params, state
 
     def prepare(self, s: Any, b: Any) -> dict[str, Tree]:
-        """Advantages and old values of the whole rollout [T, B], flattened to rows."""
-        c, value, done = self.config, s.ac.value(b.obs), b.terminated | b.truncated
-        next_value = successor_values(value, s.ac.value(b.last_obs), s.ac.value(b.final_obs), b.final_at, b.valid)
+        """Advantages and old values of the whole rollout [T, B]; then rows [N], or sequences [L, N] for a memory."""
+        c, done = self.config, b.terminated | b.truncated
+        value, last, final = self._values(s, b)
+        next_value = successor_values(value, last, final, b.final_at, b.valid)
         advantage = gae(b.reward, value, next_value, b.terminated, done, c.gamma, c.lam, b.valid)
         valid = b.valid.float()
         target = advantage + value
@@ -125,23 +147,43 @@ class PPO(Algorithm):
         advantage = normalise(advantage, valid) if c.normalise_advantage else advantage
         rows = {"obs": b.obs, "action": b.action, "logp": b.logp, "advantage": advantage, "target": target}
         rows |= {"value": value, "valid": valid, "explained": spread}
-        return tree_map(lambda x: x.flatten(0, 1).contiguous(), rows)
+        if self.model.core is None:
+            return tree_map(lambda x: x.flatten(0, 1).contiguous(), rows)
+        length = c.sequence or len(value)
+        starts = tree_map(lambda x: x[::length].flatten(0, 1)[None], b.state)  # [1, N]: the state before each sequence
+        cut = lambda x: x.unflatten(0, (-1, length)).transpose(0, 1).flatten(1, 2).contiguous()  # noqa: E731
+        return tree_map(cut, rows | {"first": b.first}) | {"state": starts}
+
+    def _values(self, s: Any, b: Any) -> tuple[Tensor, Tensor, Tensor]:
+        """V of the rows [T, B], of what comes after the last ones [B], and of the final observations [K]."""
+        if self.model.core is None:
+            return s.ac.value(b.obs), s.ac.value(b.last_obs), s.ac.value(b.final_obs)
+        _, value, after = s.ac.unroll(b.obs, tree_take(b.state, 0), b.first, b.valid)
+        last = s.ac.step(b.last_obs, tree_take(after, -1))[1]
+        final = s.ac.step(b.final_obs, tree_take(after, tuple(b.final_at.unbind(1))))[1]  # with the memory after that step
+        return value, last, final
 
     def learn(self, learner: Learner, batch: dict[str, Tree], rng: np.random.Generator) -> Iterator[list[Outputs]]:
         c, rows = self.config, learner.prepare(batch)
-        count = len(rows["valid"])
+        axis = 0 if self.model.core is None else 1  # of the rows, or of the sequences
+        count = rows["valid"].shape[axis]
         for _ in range(c.epochs):
             for part in torch.from_numpy(rng.permutation(count)).split(count // c.minibatches):
-                out = learner.step(tree_map(lambda x, part=part: x[part], rows))
+                out = learner.step(tree_map(lambda x, part=part: x.index_select(axis, part), rows))
                 yield out
             if c.target_kl is not None and out[0].metrics["kl"] > c.target_kl:
                 return
+
+    def _read(self, ac: Any, b: Any) -> tuple[dict[str, Tensor], Tensor]:
+        if self.model.core is None:
+            return ac(b.obs)
+        return ac.unroll(b.obs, tree_take(b.state, 0), b.first, b.valid)[:2]
 
     def update(self, s: Any, b: Any) -> dict[str, Tensor]:
         c, leaf = self.config, self.action_spec
 
         def loss(ac: Any) -> tuple[Tensor, dict[str, Tensor]]:
-            params, value = ac(b.obs)
+            params, value = self._read(ac, b)
             logp, entropy = logp_entropy(leaf.kind, leaf.sizes, params, b.action, mask_of(b.obs))
             log_ratio = logp - b.logp
             policy = mean_valid(ppo_policy_loss(log_ratio, b.advantage, s.knob.clip, c.dual_clip), b.valid)

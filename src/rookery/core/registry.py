@@ -45,6 +45,7 @@ _SINKS = "rookery.run.sinks."
 _BUILTIN: dict[str, dict[str, tuple[str, str]]] = {  # kind → name → (target, summary)
     "algo": {
         "dqn": (f"{_ALGOS}dqn:DQN", "deep Q-learning: double, dueling and n-step as options"),
+        "r2d2": (f"{_ALGOS}r2d2:R2D2", "recurrent DQN from sequences with burn-in and stored state"),
         "ppo": (f"{_ALGOS}ppo:PPO", "clipped policy gradient: discrete, continuous, multi-discrete, masked"),
         "sac": (f"{_ALGOS}sac:SAC", "soft actor-critic with automatic temperature, continuous actions"),
     },

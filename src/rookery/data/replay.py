@@ -21,10 +21,13 @@ from rookery.data.aligned import aligned_zeros
 from rookery.data.config import ReplayConfig
 from rookery.data.limiter import Limiter
 from rookery.data.memory import available_bytes, check_replay_fits
+from rookery.data.pieces import piece
 from rookery.data.reader import Reader
 from rookery.data.ring import Ring
+from rookery.data.sequences import Window, WindowReader, Windows
 from rookery.data.stored import stored_spec
 from rookery.kernels import gather
+from rookery.kernels.sequence import READY
 
 ATTEMPTS = (
     8  # rounds of rejection before the eligible rows are listed: with half the rows holes, one sample in 1e3 gets there
@@ -45,8 +48,10 @@ class ReplayStore:
         rng: np.random.Generator,
         collectors: int = 1,
         stack: int = 1,
+        window: Window | None = None,
+        extras: dict[str, Tree] | None = None,
     ):
-        fields = stored_spec(obs_spec, action_spec)
+        fields = stored_spec(obs_spec, action_spec, extras)
         if config.max_memory is not None:
             check_replay_fits(
                 config.capacity, columns, obs_spec, fields["action"], config.max_memory, available_bytes()
@@ -54,11 +59,19 @@ class ReplayStore:
         self.config = config
         self._max_reuse = config.max_reuse or 0
         self._ring = Ring(fields, columns, math.ceil(config.capacity / columns), collectors, self._max_reuse)
-        self._reader = Reader(self._ring, config.batch_size, n_step, gamma, stack)
+        self._windows = None if window is None else Windows(self._ring, window)
+        self._reader: Reader | WindowReader = (
+            Reader(self._ring, config.batch_size, n_step, gamma, stack)
+            if window is None
+            else WindowReader(self._ring, config.batch_size, window)
+        )
+        self._wanted = gather.VALID if window is None else READY  # flag of the rows that may be drawn
+        self._attempts = ATTEMPTS * (1 if window is None else window.stride)
         self._limiter = Limiter(config.updates_per_step, config.min_fill)
         self._limited = config.max_reuse is not None or config.max_staleness is not None
         self._rng = rng
         self._uniform = np.zeros(config.batch_size)
+        self._complete = 0  # windows that became complete, ever
         self._batch = tree_map(torch.from_numpy, self._reader.arrays)
         self._batch["weight"] = torch.from_numpy(aligned_zeros((config.batch_size,), np.float32)).fill_(1.0)
 
@@ -67,11 +80,24 @@ class ReplayStore:
         return self._ring.size
 
     def add(self, chunk: Chunk) -> None:
-        self._limiter.insert(self._ring.add(chunk))
+        if self._windows is None:
+            self._limiter.insert(self._ring.add(chunk))
+        else:
+            self._add_windows(chunk, self._windows)
         if self.config.max_staleness is not None:
             self._ring.expire(self._ring.version - self.config.max_staleness)
 
+    def _add_windows(self, chunk: Chunk, windows: Windows) -> None:
+        rows, most = len(chunk.rows["valid"]), self._ring.rows
+        for a in range(0, rows, most):
+            part = chunk if rows <= most else piece(chunk, a, min(a + most, rows))
+            self._complete += len(windows.before(part.collector, part.rows["first"][0]))
+            self._limiter.insert(self._ring.add(part))
+            self._complete += len(windows.after(part.collector, len(part.rows["valid"])))
+
     def ready(self) -> bool:
+        if self._windows is not None and self._complete == 0:
+            return False
         return self._limiter.credit > 0 and (not self._limited or self._ring.eligible >= self.config.batch_size)
 
     def sample(self, copy: bool = False) -> tuple[dict[str, Tree], np.ndarray]:
@@ -86,9 +112,9 @@ class ReplayStore:
     def _draw(self) -> None:
         ring, index = self._ring, self._reader.index
         filled = 0
-        for _ in range(ATTEMPTS):
+        for _ in range(self._attempts):
             self._rng.random(out=self._uniform)
-            filled = gather.draw(self._uniform, filled, index, ring.lanes, ring.meta, self._max_reuse)
+            filled = gather.draw(self._uniform, filled, index, ring.lanes, ring.meta, self._max_reuse, self._wanted)
             if filled == len(index):
                 return
         self._draw_from_list(filled)
@@ -97,8 +123,9 @@ class ReplayStore:
         """Eligible rows are rare: choose from all of them."""
         ring, index = self._ring, self._reader.index
         listed = np.zeros(ring.eligible, np.int64)
-        count = gather.eligible(ring.lanes, ring.meta, self._max_reuse, listed)
-        assert count == len(listed), "the counters of the lanes disagree with the rows"
+        count = gather.eligible(ring.lanes, ring.meta, self._max_reuse, listed, self._wanted)
+        assert count == len(listed) or self._windows, "the counters of the lanes disagree with the rows"
+        listed = listed[:count]
         self._rng.random(out=self._uniform)
         if gather.draw_listed(self._uniform, filled, index, listed, ring.lanes, ring.meta, self._max_reuse) < len(
             index
@@ -123,8 +150,12 @@ class ReplayStore:
 
     def state(self) -> dict[str, Any]:
         """The random generator is not part of it (`Streams` owns it). Large arrays are views: write or copy them before the next `add`."""
-        return {"ring": self._ring.state(), "limiter": self._limiter.state()}
+        windows = {} if self._windows is None else {"windows": self._windows.state() | {"complete": self._complete}}
+        return {"ring": self._ring.state(), "limiter": self._limiter.state()} | windows
 
     def restore(self, state: dict[str, Any]) -> None:
         self._ring.restore(state["ring"])
         self._limiter.restore(state["limiter"])
+        if self._windows is not None:
+            self._windows.restore(state["windows"])
+            self._complete = int(state["windows"]["complete"])

@@ -72,6 +72,21 @@ def squared(x: Tensor) -> Tensor:
     return 0.5 * x * x
 
 
+def rescale(x: Tensor, eps: float = 1e-3) -> Tensor:
+    """h(x) = sign(x) (√(|x| + 1) − 1) + eps x (Pohlen et al. 2018, proposition A.2), written without its cancellation at 0."""
+    return x / (torch.sqrt(x.abs() + 1.0) + 1.0) + eps * x
+
+
+def unscale(x: Tensor, eps: float = 1e-3) -> Tensor:
+    """h⁻¹(x) = sign(x) (((√(1 + 4 eps (|x| + 1 + eps)) − 1) / 2 eps)² − 1), the exact inverse of `rescale`.
+
+    With w = 2 x / (√(…) + 1 + 2 eps) this is w (|w| + 2): as written in the paper, float32 loses half its digits.
+    """
+    root = torch.sqrt(1.0 + 4.0 * eps * (x.abs() + 1.0 + eps))
+    w = 2.0 * x / (root + 1.0 + 2.0 * eps)
+    return w * (w.abs() + 2.0)
+
+
 def weighted_mean(x: Tensor, weight: Tensor, valid: Tensor | None = None) -> Tensor:
     """mean(weight · x): importance weights correct each sample before the mean (Schaul et al. 2016, section 3.4).
 

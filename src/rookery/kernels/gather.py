@@ -166,10 +166,10 @@ def _take(lanes, meta, slot, column, max_reuse):
 
 
 @njit(cache=True)
-def draw(uniform, filled, index, lanes, meta, max_reuse):
+def draw(uniform, filled, index, lanes, meta, max_reuse, wanted=VALID):
     """Fill index[filled:] with addresses of rows drawn uniformly by rejection; returns how many are filled.
 
-    Each uniform number in [0, 1) is one attempt; holes and rows without draws left are rejected.
+    Each uniform number in [0, 1) is one attempt; rows without the wanted flag (holes) or without draws left are rejected.
     """
     slots, columns = meta.shape[:2]
     width = lanes[0, WIDTH]
@@ -187,7 +187,7 @@ def draw(uniform, filled, index, lanes, meta, max_reuse):
         slot = (lanes[c, HEAD] - lanes[c, COUNT] + lanes[c, STALE] + r) % slots
         column = lanes[c, LO] + b
         row = meta[slot, column]
-        if row[FLAGS] & VALID and (max_reuse == 0 or row[REUSE] < max_reuse):
+        if row[FLAGS] & wanted and (max_reuse == 0 or row[REUSE] < max_reuse):
             _take(lanes, meta, slot, column, max_reuse)
             index[filled] = slot * columns + column
             filled += 1
@@ -195,7 +195,7 @@ def draw(uniform, filled, index, lanes, meta, max_reuse):
 
 
 @njit(cache=True)
-def eligible(lanes, meta, max_reuse, out):
+def eligible(lanes, meta, max_reuse, out, wanted=VALID):
     """Write the addresses of all rows that may be drawn, lane by lane in time order; returns how many."""
     slots, columns = meta.shape[:2]
     n = 0
@@ -205,7 +205,7 @@ def eligible(lanes, meta, max_reuse, out):
             slot = (lane[HEAD] - lane[COUNT] + r) % slots
             for column in range(lane[LO], lane[LO] + lane[WIDTH]):
                 row = meta[slot, column]
-                if row[FLAGS] & VALID and (max_reuse == 0 or row[REUSE] < max_reuse):
+                if row[FLAGS] & wanted and (max_reuse == 0 or row[REUSE] < max_reuse):
                     out[n] = slot * columns + column
                     n += 1
     return n

@@ -15,6 +15,13 @@ Conv = tuple[PositiveInt, PositiveInt, PositiveInt]
 NATURE = ((32, 8, 4), (64, 4, 2), (64, 3, 1))  # Mnih 2015
 
 
+class CoreConfig(Section):
+    """Memory between encoder and heads."""
+
+    kind: Literal["lstm", "gru"] = "lstm"  # of the cell
+    size: PositiveInt = 64  # of the hidden state
+
+
 class ModelConfig(Section):
     """Options of the encoder; the heads on top of it belong to the algorithm."""
 
@@ -23,6 +30,7 @@ class ModelConfig(Section):
     normalise_obs: bool = False  # float observations to mean 0 and deviation 1, by running statistics, clipped at ±10
     init: Init = "default"  # of the weights; orthogonal: gain √2 in hidden layers, zero bias
     convs: tuple[Conv, ...] = NATURE  # image layers: [channels, kernel, stride]; []: the pixels as a vector
+    core: CoreConfig | None = None  # memory after the encoder, for algorithms that learn from sequences
     encoder: str | None = None  # own encoder ("module:Class" or a registered name); hidden and convs are then unused
     kwargs: dict[str, Any] = {}  # passed to the own encoder: Class(obs_spec, **kwargs)
 

@@ -11,6 +11,7 @@ from rookery.core.spec import Leaf, without_mask
 from rookery.core.tree import Tree
 from rookery.nets.build import build_encoder
 from rookery.nets.config import Init, ModelConfig
+from rookery.nets.cores import Core, State
 from rookery.nets.modules import linear
 from rookery.nets.normalise import normaliser_of, observation_of
 
@@ -29,16 +30,35 @@ class Dueling(nn.Module):
 
 
 class QNetwork(nn.Module):
-    """Q of every action, [..., A]. Action masks are not its business, but that of rules and losses."""
+    """Q of every action, [..., A]. Action masks are not its business, but that of rules and losses.
+
+    With `model.core` it has a memory and is read by `step` and `unroll`, else by calling it.
+    """
 
     def __init__(self, obs_spec: Tree, actions: int, config: ModelConfig, dueling: bool = False):
         super().__init__()
         self.encoder = build_encoder(obs_spec, config)
-        width = self.encoder.out_features
+        self.core = None if config.core is None else Core(self.encoder.out_features, config.core)
+        width = self.encoder.out_features if self.core is None else self.core.size
         self.head = Dueling(width, actions, config.init) if dueling else linear(width, actions, config.init)
 
     def forward(self, obs: Tree) -> Tensor:
         return self.head(self.encoder(obs))
+
+    def step(self, obs: Tree, state: State) -> tuple[Tensor, State]:
+        """(Q [..., A], next state) with any leading dimensions."""
+        features, state = _core(self.core).step(self.encoder(obs), state)
+        return self.head(features), state
+
+    def unroll(self, obs: Tree, state: State, first: Tensor, valid: Tensor) -> tuple[Tensor, State]:
+        """(Q [T, B, A], states after each step [T, B, …]) from the state [B, …] before the first."""
+        features, states = _core(self.core).unroll(self.encoder(obs), state, first, valid)
+        return self.head(features), states
+
+
+def _core(core: Core | None) -> Core:
+    assert core is not None, "this network was built without model.core"
+    return core
 
 
 class Critic(nn.Module):

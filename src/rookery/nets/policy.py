@@ -8,6 +8,7 @@ box                        mean, and a log standard deviation that does not depe
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -16,6 +17,7 @@ from rookery.core.spec import Leaf
 from rookery.core.tree import Tree
 from rookery.nets.build import build_encoder
 from rookery.nets.config import ModelConfig
+from rookery.nets.cores import Core, State
 from rookery.nets.modules import orthogonal_
 
 
@@ -41,7 +43,10 @@ class PolicyHead(nn.Module):
 
 
 class ActorCritic(nn.Module):
-    """Policy and value of an observation, with separate encoders or a shared one."""
+    """Policy and value of an observation, with separate encoders or a shared one.
+
+    With `model.core` each encoder is followed by a memory; the state is {"policy": …} if shared, else also has "value".
+    """
 
     def __init__(
         self, obs_spec: Tree, action_spec: Leaf, model: ModelConfig, *, shared: bool = False, log_std: float = 0.0
@@ -51,8 +56,14 @@ class ActorCritic(nn.Module):
         self.shared = shared
         self.encoder = build_encoder(obs_spec, model)
         self.critic = None if shared else build_encoder(obs_spec, model)
-        self.head = PolicyHead(self.encoder.out_features, action_spec, log_std=log_std, orthogonal=orthogonal)
-        self.value_head = nn.Linear((self.critic or self.encoder).out_features, 1)
+        width = self.encoder.out_features
+        self.cores = nn.ModuleDict()
+        if model.core is not None:
+            width = model.core.size
+            names = ("policy",) if shared else ("policy", "value")
+            self.cores.update({name: Core(self.encoder.out_features, model.core) for name in names})
+        self.head = PolicyHead(width, action_spec, log_std=log_std, orthogonal=orthogonal)
+        self.value_head = nn.Linear(width, 1)
         if orthogonal:
             orthogonal_(self.value_head, gain=1.0)
 
@@ -67,3 +78,21 @@ class ActorCritic(nn.Module):
     def value(self, obs: Tree) -> Tensor:
         encoder = self.encoder if self.critic is None else self.critic
         return self.value_head(encoder(obs)).squeeze(-1)
+
+    def step(self, obs: Tree, state: dict[str, State]) -> tuple[dict[str, Tensor], Tensor, dict[str, State]]:
+        """(policy, value, next state) with any leading dimensions."""
+        out = {name: core.step(x, state[name]) for name, core, x in self._parts(obs)}
+        return self._heads({name: y for name, (y, _) in out.items()}, {name: s for name, (_, s) in out.items()})
+
+    def unroll(self, obs: Tree, state: dict[str, State], first: Tensor, valid: Tensor) -> tuple[dict[str, Tensor], Tensor, dict[str, State]]:
+        """(policy [T, B, …], value [T, B], states after each step [T, B, …]) from the state [B, …] before the first."""
+        out = {name: core.unroll(x, state[name], first, valid) for name, core, x in self._parts(obs)}
+        return self._heads({name: y for name, (y, _) in out.items()}, {name: s for name, (_, s) in out.items()})
+
+    def _parts(self, obs: Tree) -> list[tuple[str, Any, Tensor]]:
+        encoders = {"policy": self.encoder, "value": self.critic}
+        return [(name, core, encoders[name](obs)) for name, core in self.cores.items()]  # type: ignore[misc]
+
+    def _heads(self, features: dict[str, Tensor], state: dict[str, State]) -> tuple[dict[str, Tensor], Tensor, Any]:
+        judged = features.get("value", features["policy"])
+        return self.head(features["policy"]), self.value_head(judged).squeeze(-1), state

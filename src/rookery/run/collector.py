@@ -128,7 +128,7 @@ class Collector:
         self.time_env += perf_counter_ns() - acted
         tree_copy_into(buffer["obs"], t, self.obs)
         for key, value in out.items():
-            buffer[key][t] = value
+            tree_copy_into(buffer[key], t, value)
         buffer["reward"][t] = step.reward
         if self._starts or step.marked:
             self._mark(buffer, t, step)
@@ -144,10 +144,20 @@ class Collector:
         buffer["truncated"][t] = step.truncated
         buffer["first"][t] = self.first
         buffer["valid"][t] = step.valid
+        holes = np.flatnonzero(~step.valid)
+        if len(holes) and "state" in buffer:
+            self._forget(holes, tree_take(buffer["state"], t))
         self.first &= ~step.valid  # a hole does not use up the start of an episode
         self.first |= step.terminated | step.truncated
         self.first[step.cut] = True
         self._starts = bool(self.first.any())
+
+    def _forget(self, holes: np.ndarray, before: Tree) -> None:
+        """What was seen in a hole is seen again: memories go back to the state before it."""
+        for player, columns in self.columns.items():
+            memory, mine = self.players[player].memory, np.flatnonzero(np.isin(columns, holes))
+            if memory is not None and len(mine):
+                memory.put(tree_take(before, columns[mine]), mine)
 
     def _act(self) -> tuple[dict[str, np.ndarray], np.ndarray]:
         actor = self._only
@@ -164,7 +174,9 @@ class Collector:
                 env_action = np.zeros((self.env.num, *given.shape[1:]), given.dtype)
             env_action[columns] = given
             for key, value in out.items():
-                merged.setdefault(key, np.zeros((self.env.num, *value.shape[1:]), value.dtype))[columns] = value
+                if key not in merged:
+                    merged[key] = tree_map(lambda x: np.zeros((self.env.num, *x.shape[1:]), x.dtype), value)
+                tree_copy_into(merged[key], columns, value)
         assert env_action is not None
         return merged, env_action
 
@@ -191,14 +203,17 @@ class Collector:
         return tree_map(lambda *xs: np.stack(xs), *obs), np.array(at, np.int64)
 
     def _shapes(self) -> Callable[[int], dict[str, np.ndarray]]:
-        """Arrays for what the rules return, without disturbing their random streams."""
+        """Arrays for what the rules return, without disturbing random streams and memories."""
         probe = np.random.Generator(np.random.PCG64(0))
         real, self.rng = self.rng, probe
+        before = {player: actor.state() for player, actor in self.players.items()}
         try:
             out, _ = self._act()
         finally:
             self.rng = real
-        return lambda rows: {key: np.zeros((rows, *x.shape), x.dtype) for key, x in out.items()}
+            for player, actor in self.players.items():
+                actor.restore(before[player])
+        return lambda rows: tree_map(lambda x: np.zeros((rows, *x.shape), x.dtype), out)
 
     def _by_player(self, chunk: Chunk) -> dict[str, Chunk]:
         if len(self.columns) == 1:
@@ -211,7 +226,9 @@ class Collector:
     def state(self) -> dict[str, Any]:
         if self.obs is None:
             self.reset()
-        return {"env": self.env.state(), "obs": tree_map(np.copy, self.obs), "first": self.first.copy()}
+        actors = {player: saved for player, actor in self.players.items() if (saved := actor.state())}
+        now = {"env": self.env.state(), "obs": tree_map(np.copy, self.obs), "first": self.first.copy()}
+        return now | ({"actors": actors} if actors else {})
 
     def restore(self, state: dict[str, Any]) -> None:
         self.env.restore(state["env"])
@@ -220,6 +237,8 @@ class Collector:
         for path, now in flatten(self.obs).items():  # where the env could not be put back, another episode begins
             first |= (np.asarray(flatten(state["obs"])[path]) != now).reshape(self.env.num, -1).any(1)
         self._begin(first)
+        for player, actor in self.players.items():
+            actor.restore(state.get("actors", {}).get(player, {}))
 
     def close(self) -> None:
         self.env.close()

@@ -20,11 +20,11 @@ def evaluate(env: VectorEnv, actor: Actor, episodes: int, *, steps: int = 0) -> 
     """`episodes` / env.num greedy episodes per env, from the env's first episode on: the same every time."""
     quota = -(-episodes // env.num)
     done: list[list[tuple[float, int]]] = [[] for _ in range(env.num)]
-    obs = env.reset()
+    obs, first = env.reset(), np.ones(env.num, bool)
     for _ in range(LONGEST):
-        out = actor.act(obs, None, greedy=True)
+        out = actor.act(obs, None, first, greedy=True)
         step = env.step(actor.rule.to_env(out["action"]))
-        obs = step.obs
+        obs, first = step.obs, step.terminated | step.truncated
         for end in step.ended:
             if len(done[end.env]) < quota:
                 done[end.env].append((end.total, end.length))

@@ -19,7 +19,7 @@ from rookery.run.evaluate import purpose_of
 from rookery.run.folder import RunFolder
 from rookery.run.machine import settings, threads_for
 from rookery.run.manifest import understood
-from rookery.run.parts import EnvFactory, make_env
+from rookery.run.parts import EnvFactory, actor_of, make_env
 from rookery.run.resolve import Config, load_config
 
 
@@ -60,7 +60,7 @@ def load_run(folder: Path | str, checkpoint: str | int = "last", env: EnvFactory
         learner = Learner(algo, streams)
         with understood():
             learner.set_weights(state["learner"])
-            actor = Actor(algo.outputs, algo.rule(), learner.eager)
+            actor = actor_of(algo, algo.rule(), learner)
             actor.knobs = state["run"]["knobs"]
         yield Loaded(config, algo, actor, manifest.step, str(checkpoint), env)
 

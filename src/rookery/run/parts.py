@@ -13,6 +13,7 @@ import torch
 
 from rookery import envs
 from rookery.acting.actor import Actor
+from rookery.acting.rules import Rule
 from rookery.algos.base import Algorithm
 from rookery.core.errors import ConfigError
 from rookery.core.rng import Streams
@@ -45,11 +46,16 @@ class Parts:
 
     def actor(self) -> Actor:
         """An actor of its own on the learner's live weights."""
-        return Actor(self.algo.outputs, self.algo.rule(), self.learner.eager, self.learner.device)
+        return actor_of(self.algo, self.algo.rule(), self.learner)
 
     def eval_env(self, num: int, purpose: str = "eval") -> VectorEnv:
         """Envs with the evaluation wrappers, and seeds that depend on `purpose` only."""
         return make_env(self.config, self.streams, num, "eval", factory=self.env_factory, seeds=purpose)
+
+
+def actor_of(algo: Algorithm, rule: Rule, learner: Learner) -> Actor:
+    """An actor on the learner's live weights."""
+    return Actor(algo.outputs, rule, learner.eager, learner.device, algo.memory())
 
 
 def make_env(
@@ -87,7 +93,7 @@ def build_parts(config: Config, *, env: EnvFactory | None = None, mode: Mode | N
     collectors = []
     for w, vector in enumerate(vectors):
         rule = algo.rule(w * num, workers * num)
-        actor = Actor(algo.outputs, rule, learner.eager, learner.device)
+        actor = actor_of(algo, rule, learner)
         collectors.append(Collector(vector, actor, streams.numpy(f"act/{w}"), index=w))
     knobs = {name: schedule.resolved(config.train.max_steps) for name, schedule in algo.knobs().items()}
     return Parts(config, streams, algo, learner, store, LocalPool(collectors), knobs, reason, env)
@@ -106,6 +112,8 @@ def build_store(config: Config, algo: Algorithm, env: VectorEnv, streams: Stream
         n_step=getattr(config.algo, "n_step", 1),
         rng=streams.numpy("store"),
         collectors=workers,
+        window=algo.window(),
+        extras={"state": algo.memory()} if algo.window() is not None else None,
     )
 
 

@@ -1,0 +1,148 @@
+"""Recurrent replay distributed DQN (Kapturowski 2019): double Q-learning with memory, from sequences with a stored state.
+
+    q_t, m_{t+1} = Q(s_t, m_t)                      m: the hidden state; m_0 was recorded when acting, then warmed up by burn-in
+    a*_t         = argmax_a Q(s'_t, m_{t+1})        s' the true successor, judged with the memory *after* step t
+    R^n_t        = Σ_{i<k} γ^i r_{t+i} + γ^k (1 − terminated) h⁻¹(Q'(s'_{t+k−1}, a*))        k ≤ n: to the end of episode or sequence
+    y_t          = h(R^n_t)                         h(x) = sign(x)(√(|x| + 1) − 1) + ε x
+    L            = mean w ½ (y_t − q_t(a_t))²       over the learnt rows; w per sequence
+    priority     = η max_t |y_t − q_t| + (1 − η) mean_t |y_t − q_t|
+
+Burn-in rows move the memory and are not learnt from; at the start of an episode there is nothing to warm up. Without burn-in,
+rescaling and priorities it is DRQN (Hausknecht 2015).
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+from torch import Tensor, nn
+
+from rookery.acting.rules import EpsilonGreedy, Rule
+from rookery.algos.base import AlgoConfig, Algorithm, Positive, Share
+from rookery.core.schedule import Schedule
+from rookery.core.spec import mask_of
+from rookery.core.tree import Tree, tree_map, tree_take
+from rookery.data.sequences import Window
+from rookery.equations.sequences import n_step_targets, sequence_priority
+from rookery.equations.value import double_q, mean_valid, pick, rescale, unscale
+from rookery.learning.optim import Adam, Optimiser
+from rookery.nets import QNetwork
+from rookery.nets.cores import state_spec
+
+
+class R2D2Config(AlgoConfig):
+    """Options of R2D2."""
+
+    name: Literal["r2d2"] = "r2d2"  # of the algorithm
+    gamma: Share = 0.997  # discount per env step
+    lr: Schedule = Schedule(start=5e-4)  # learning rate of Adam
+    n_step: Positive = 5  # rewards summed before the bootstrap
+    sequence: Positive = 20  # learnt rows per sequence
+    overlap: Annotated[int, Field(ge=0)] = 10  # rows that neighbouring sequences share
+    burn_in: Annotated[int, Field(ge=0)] = 10  # rows before them that only warm the memory up
+    rescale: Annotated[float, Field(gt=0)] | None = 1e-3  # ε of the value rescaling h; null: none
+    eta: Share = 0.9  # share of the largest error in a sequence's priority, the rest is their mean
+    dueling: bool = True  # Q = V + A − mean A
+    target_every: Positive = 200  # updates between moves of the target network
+    tau: Annotated[float, Field(gt=0, le=1)] = 1.0  # how far the target moves: 1 is a copy
+    epsilon: Schedule = Schedule(kind="linear", start=1.0, end=0.05, steps=10_000)  # share of random actions
+    epsilon_spread: Annotated[float, Field(ge=0)] = 0.0  # ε of column i is ε^(1 + spread · i/(N−1)); Ape-X uses 7
+    max_grad_norm: Annotated[float, Field(gt=0)] | None = 40.0  # norm to which gradients are clipped
+    rollout: Positive = 1  # env steps per env and round
+
+    shares = ("epsilon",)
+
+
+class R2D2(Algorithm):
+    """Off-policy, discrete actions, with memory."""
+
+    name = "r2d2"
+    Config = R2D2Config
+    store_kind = "replay"
+    recurrent = "must"
+    actions = ("discrete",)
+    targets = {"q_target": "q"}
+    defaults = {
+        "model": {"hidden": [64], "activation": "relu", "core": {"kind": "lstm", "size": 64}},
+        "store": {"batch_size": 32, "updates_per_step": 0.25},
+    }
+    metrics = {
+        "q/loss": "mean weighted loss of the TD errors of learnt rows",
+        "q/grad_norm": "norm of the gradient before clipping",
+        "q_mean": "mean rescaled Q(s, a) of the sampled actions",
+        "target_mean": "mean rescaled target y",
+        "td_abs": "mean absolute rescaled TD error",
+    }
+
+    def __init__(self, config: R2D2Config, obs_spec: Tree, action_spec: Tree, model: Any):
+        super().__init__(config, obs_spec, action_spec, model)
+        self.schedule = {"update": 1, "move_target": config.target_every}
+
+    @classmethod
+    def rules(cls, config: Any) -> list[str]:
+        c = config.algo
+        if c.overlap >= c.sequence:
+            return [f"algo.overlap={c.overlap} must be smaller than algo.sequence={c.sequence}. Lower algo.overlap."]
+        return []
+
+    def networks(self) -> dict[str, nn.Module]:
+        return {"q": QNetwork(self.obs_spec, self.action_spec.sizes[0], self.model, dueling=self.config.dueling)}
+
+    def optimisers(self) -> dict[str, Optimiser]:
+        return {"q": Adam(clip_norm=self.config.max_grad_norm, eps=1e-5)}
+
+    def knobs(self) -> dict[str, Schedule]:
+        return {"lr": self.config.lr, "epsilon": self.config.epsilon}
+
+    def rule(self, column: int = 0, columns: int | None = None) -> Rule:
+        return EpsilonGreedy(self.config.epsilon_spread, column, columns)
+
+    def memory(self) -> Tree:
+        return state_spec(self.model.core)
+
+    def window(self) -> Window:
+        c = self.config
+        return Window(c.sequence, c.burn_in, c.sequence - c.overlap)
+
+    def outputs(self, s: Any, obs: Tree, state: Any, first: Any) -> tuple[dict[str, Tensor], Any]:
+        q, state = s.q.step(obs, state)
+        return {"q": q}, state
+
+    def update(self, s: Any, b: Any) -> dict[str, Tensor]:
+        c, eps = self.config, self.config.rescale
+        k = c.burn_in
+        warm, obs, next_obs = tree_take(b.obs, slice(k)), tree_take(b.obs, slice(k, None)), tree_take(b.next_obs, slice(k, None))
+        action, reward, terminated, done = (x[k:] for x in (b.action, b.reward, b.terminated, b.done))
+        first, valid = b.first[k:], b.valid[k:]
+
+        def warmed(q: Any) -> Tree:
+            state = tree_take(b.state, 0)
+            return state if k == 0 else tree_take(q.unroll(warm, state, b.first[:k], b.valid[:k])[1], -1)
+
+        start = warmed(s.q)
+        q_target = s.q_target
+        after_target = q_target.unroll(obs, warmed(q_target), first, valid)[1]
+        judged = q_target.step(next_obs, after_target)[0]
+
+        def loss(q: Any) -> tuple[Tensor, dict[str, Tensor]]:
+            values, after = q.unroll(obs, start, first, valid)
+            chosen = s.q.step(next_obs, tree_map(lambda t: t.detach(), after))[0]
+            value = double_q(chosen, judged, mask_of(next_obs))
+            value = value if eps is None else unscale(value, eps)
+            y = n_step_targets(reward, value, terminated, done, valid, c.gamma, c.n_step)
+            y = (y if eps is None else rescale(y, eps)).detach()
+            q_sa = pick(values, action)
+            td = y - q_sa
+            return mean_valid(b.weight * 0.5 * td.square(), valid), {"td": td, "q": q_sa}
+
+        out = s.minimise("q", loss)
+        return {
+            "priority": sequence_priority(out["td"], valid, c.eta),
+            "td_abs": mean_valid(out["td"].abs(), valid),
+            "q_mean": mean_valid(out["q"], valid),
+            "target_mean": mean_valid(out["q"] + out["td"], valid),
+        }
+
+    def move_target(self, s: Any, b: Any) -> None:
+        s.follow("q_target", "q", self.config.tau)
