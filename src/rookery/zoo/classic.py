@@ -72,3 +72,40 @@ PENDULUM_PPO: dict[str, Any] = {
     "env": {"id": "Pendulum-v1", "num": 4},
     "train": {"max_steps": 198_656},  # 97 whole rollouts
 }
+
+CARTPOLE_NOVEL_R2D2: dict[str, Any] = {
+    "algo": {
+        "name": "r2d2",
+        "gamma": 0.98,
+        "lr": {"kind": "linear", "start": 1e-3, "end": 1e-5, "steps": None},
+        "n_step": 3,
+        "sequence": 16,
+        "overlap": 8,
+        "burn_in": 8,
+        "rescale": None,
+        "target_every": 200,
+        "epsilon": {"kind": "linear", "start": 1.0, "end": 0.05, "steps": 15_000},
+    },
+    "env": {"id": "rookery/CartPoleNoVelocity-v0", "num": 4},
+    "model": {"hidden": [64], "core": {"kind": "gru", "size": 64}},
+    "store": {"capacity": 100_000, "batch_size": 32, "min_fill": 2_000, "updates_per_step": 0.25},
+    "train": {"max_steps": 100_000},
+}
+
+CARTPOLE_NOVEL_PPO_LSTM: dict[str, Any] = {
+    "algo": {
+        "name": "ppo",
+        "gamma": 0.98,
+        "lam": 0.9,
+        "lr": {"kind": "linear", "start": 1e-3, "end": 0.0, "steps": None},
+        "clip": {"kind": "linear", "start": 0.2, "end": 0.0, "steps": None},
+        "rollout": 128,
+        "sequence": 32,
+        "epochs": 8,
+        "minibatches": 2,
+        "shared": False,
+    },
+    "env": {"id": "rookery/CartPoleNoVelocity-v0", "num": 8},
+    "model": {"hidden": [64], "core": {"kind": "lstm", "size": 64}},
+    "train": {"max_steps": 196_608},  # 192 whole rollouts
+}
