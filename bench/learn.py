@@ -28,6 +28,8 @@ GATES = {  # preset → (seeds, return that the interquartile mean must reach)
     "pendulum-sac": (10, -200.0),
     "pendulum-ppo": (10, -200.0),
     "acrobot-dqn": (5, -85.0),
+    "cartpole-novel-r2d2": (10, 450.0),
+    "cartpole-novel-ppo-lstm": (10, 450.0),
 }
 EPISODES, TEST_SEED = 100, 1_000_003
 
