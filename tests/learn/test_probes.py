@@ -4,6 +4,8 @@ import numpy as np
 import pytest
 import torch
 
+from rookery.core.tree import tree_map
+from rookery.equations.value import unscale
 from rookery.run.evaluate import evaluate
 from rookery.run.resolve import load_config
 from rookery.run.trainer import Trainer
@@ -52,6 +54,44 @@ SETTINGS = {
         "train": {"max_steps": 700},
     },
 }
+
+
+MEMORY = {
+    "r2d2": {
+        "algo": {
+            "name": "r2d2",
+            "gamma": GAMMA,
+            "lr": 5e-3,
+            "n_step": 2,
+            "sequence": 4,
+            "overlap": 2,
+            "burn_in": 2,
+            "rescale": 1e-3,
+            "target_every": 20,
+            "epsilon": 0.3,
+            "rollout": 4,
+        },
+        "model": {"hidden": [16], "core": {"kind": "gru", "size": 16}},
+        "store": {"capacity": 2_000, "min_fill": 64, "batch_size": 32, "updates_per_step": 0.5},
+        "train": {"max_steps": 1_000},
+    },
+    "ppo-lstm": {
+        "algo": {
+            "name": "ppo",
+            "gamma": GAMMA,
+            "lr": 1e-2,
+            "rollout": 20,
+            "sequence": 10,
+            "epochs": 4,
+            "minibatches": 2,
+            "entropy_bonus": 0.003,
+        },
+        "model": {"hidden": [16], "core": {"kind": "lstm", "size": 16}},
+        "env": {"num": 8},
+        "train": {"max_steps": 4_800},
+    },
+}
+SETTINGS |= MEMORY
 
 
 def trained(name, probe, **more):
@@ -149,3 +189,30 @@ def test_unsquashed_gaussian_actions_are_learnt(probe):
     for _ in trainer:
         pass
     assert greedy_return(trainer) >= 0.9
+
+
+@pytest.mark.parametrize("algo", list(MEMORY))
+def test_a_bit_is_remembered(algo):
+    assert greedy_return(trained(algo, "Memory")) >= 0.95
+
+
+@pytest.mark.parametrize("algo", ["dqn", "ppo"])
+def test_without_memory_the_bit_is_a_coin(algo):
+    """Right in half of the episodes: a return of 0 ± 0.16 over 40 of them."""
+    assert abs(greedy_return(trained(algo, "Memory"))) <= 0.65
+
+
+@pytest.mark.parametrize(("algo", "steps"), [("r2d2", 2_400), ("ppo-lstm", 16_000)])
+def test_a_time_limit_inside_a_sequence_does_not_lower_the_value(algo, steps):
+    """V = 1 / (1 − γ) = 5 at every step of an episode of ten, though sequences contain its end: 20 rows of PPO, padding of R2D2."""
+    trainer = trained(algo, "Endless", train={"max_steps": steps})
+    s, rescale = trainer.learner.eager, getattr(trainer.config.algo, "rescale", None)
+    place = torch.eye(4)[torch.arange(10) % 4].unsqueeze(1)
+    state = tree_map(lambda leaf: torch.zeros(1, *leaf.shape), trainer.algo.memory())
+    none = torch.zeros(10, 1, dtype=torch.bool)
+    with torch.no_grad():
+        if algo == "r2d2":
+            values = unscale(s.q.unroll(place, state, none, ~none)[0].amax(-1), rescale)
+        else:
+            values = s.ac.unroll(place, state, none, ~none)[1]
+    assert values.flatten().tolist() == pytest.approx([5.0] * 10, rel=0.1)

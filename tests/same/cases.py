@@ -42,4 +42,28 @@ CASES = {
         "algo.warmup=100",
         "train.max_steps=1500",
     ],
+    "r2d2": [
+        "--algo=r2d2",
+        "--env=same.counting:Counting-v0",
+        "env.num=2",
+        "store.min_fill=100",
+        "store.batch_size=16",
+        "store.capacity=1000",
+        "store.updates_per_step=0.25",
+        "algo.sequence=4",
+        "algo.overlap=2",
+        "algo.burn_in=2",
+        "model.core={kind: gru, size: 8}",
+        "train.max_steps=2000",
+    ],
+    "ppo-lstm": [
+        "--algo=ppo",
+        "--env=same.counting:Counting-v0",
+        "env.num=4",
+        "algo.rollout=16",
+        "algo.sequence=8",
+        "model.core={kind: lstm, size: 8}",
+        "train.max_steps=3000",
+    ],
 }
+COMPILED = ("dqn", "ppo", "sac", "r2d2")  # run in both modes; the others eagerly, for a build takes its time

@@ -109,7 +109,9 @@ class Recorder(TorchDispatchMode):
         return tuple(self._known(a) if isinstance(a, list | tuple) else self.values.get(id(a), a) for a in args)
 
 
-def quick(outputs: Any, reader: Any, given: Tree, modules: Iterable[Any]) -> Callable[[Tree], tuple[Arrays, Tree]] | None:
+def quick(
+    outputs: Any, reader: Any, given: Tree, modules: Iterable[Any]
+) -> Callable[[Tree], tuple[Arrays, Tree]] | None:
     """`run(given) → (outputs, state after)`, arrays that the next call overwrites, for inputs shaped like these tensors.
 
     None: not that plain.

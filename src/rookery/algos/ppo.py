@@ -93,7 +93,9 @@ class PPO(Algorithm):
         c, columns = config.algo, config.env.num * config.pool.workers
         if config.model.core is None:
             if c.sequence is not None:
-                return [f"algo.sequence={c.sequence} cuts the rollout for a memory, but model.core is not set. Set one of them only."]
+                return [
+                    f"algo.sequence={c.sequence} cuts the rollout for a memory, but model.core is not set. Set one of them only."
+                ]
             parts, told = columns * c.rollout, f"algo.rollout = {config.env.num} × {config.pool.workers} × {c.rollout}"
         else:
             length = c.sequence or c.rollout
@@ -160,7 +162,9 @@ class PPO(Algorithm):
             return s.ac.value(b.obs), s.ac.value(b.last_obs), s.ac.value(b.final_obs)
         _, value, after = s.ac.unroll(b.obs, tree_take(b.state, 0), b.first, b.valid)
         last = s.ac.step(b.last_obs, tree_take(after, -1))[1]
-        final = s.ac.step(b.final_obs, tree_take(after, tuple(b.final_at.unbind(1))))[1]  # with the memory after that step
+        final = s.ac.step(b.final_obs, tree_take(after, tuple(b.final_at.unbind(1))))[
+            1
+        ]  # with the memory after that step
         return value, last, final
 
     def learn(self, learner: Learner, batch: dict[str, Tree], rng: np.random.Generator) -> Iterator[list[Outputs]]:

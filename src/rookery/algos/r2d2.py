@@ -112,7 +112,11 @@ class R2D2(Algorithm):
     def update(self, s: Any, b: Any) -> dict[str, Tensor]:
         c, eps = self.config, self.config.rescale
         k = c.burn_in
-        warm, obs, next_obs = tree_take(b.obs, slice(k)), tree_take(b.obs, slice(k, None)), tree_take(b.next_obs, slice(k, None))
+        warm, obs, next_obs = (
+            tree_take(b.obs, slice(k)),
+            tree_take(b.obs, slice(k, None)),
+            tree_take(b.next_obs, slice(k, None)),
+        )
         action, reward, terminated, done = (x[k:] for x in (b.action, b.reward, b.terminated, b.done))
         first, valid = b.first[k:], b.valid[k:]
 

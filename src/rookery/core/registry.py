@@ -53,7 +53,10 @@ _BUILTIN: dict[str, dict[str, tuple[str, str]]] = {  # kind → name → (target
         "cartpole-dqn": (f"{_ZOO}CARTPOLE_DQN", "CartPole-v1 with DQN"),
         "cartpole-ppo": (f"{_ZOO}CARTPOLE_PPO", "CartPole-v1 with PPO"),
         "cartpole-novel-r2d2": (f"{_ZOO}CARTPOLE_NOVEL_R2D2", "CartPole without velocities, with R2D2"),
-        "cartpole-novel-ppo-lstm": (f"{_ZOO}CARTPOLE_NOVEL_PPO_LSTM", "CartPole without velocities, with recurrent PPO"),
+        "cartpole-novel-ppo-lstm": (
+            f"{_ZOO}CARTPOLE_NOVEL_PPO_LSTM",
+            "CartPole without velocities, with recurrent PPO",
+        ),
         "acrobot-dqn": (f"{_ZOO}ACROBOT_DQN", "Acrobot-v1 with DQN"),
         "pendulum-sac": (f"{_ZOO}PENDULUM_SAC", "Pendulum-v1 with SAC"),
         "pendulum-ppo": (f"{_ZOO}PENDULUM_PPO", "Pendulum-v1 with PPO"),

@@ -84,7 +84,9 @@ class ActorCritic(nn.Module):
         out = {name: core.step(x, state[name]) for name, core, x in self._parts(obs)}
         return self._heads({name: y for name, (y, _) in out.items()}, {name: s for name, (_, s) in out.items()})
 
-    def unroll(self, obs: Tree, state: dict[str, State], first: Tensor, valid: Tensor) -> tuple[dict[str, Tensor], Tensor, dict[str, State]]:
+    def unroll(
+        self, obs: Tree, state: dict[str, State], first: Tensor, valid: Tensor
+    ) -> tuple[dict[str, Tensor], Tensor, dict[str, State]]:
         """(policy [T, B, …], value [T, B], states after each step [T, B, …]) from the state [B, …] before the first."""
         out = {name: core.unroll(x, state[name], first, valid) for name, core, x in self._parts(obs)}
         return self._heads({name: y for name, (y, _) in out.items()}, {name: s for name, (_, s) in out.items()})
