@@ -110,7 +110,8 @@ def test_an_episode_that_was_lost_ends_its_windows():
     at = list(keys).index(2)
     assert batch["valid"][:, at].tolist() == [True, False, False, False]
     assert batch["next_obs"][0, at].tolist() == [13]
-    assert batch["done"][0, at] and not batch["terminated"][0, at]
+    assert batch["done"][0, at]
+    assert not batch["terminated"][0, at]
 
 
 def expected(reference, window):

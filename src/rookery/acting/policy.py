@@ -25,7 +25,7 @@ class Policy:
 
     def __call__(self, batch: Any, *, greedy: bool = True) -> Batch:
         """`batch.obs` [N, …] → Batch(action=[N, …]) as the env wants it."""
-        obs, first = self.cast(batch["obs"]), batch["first"] if "first" in batch else None
+        obs, first = self.cast(batch["obs"]), batch.get("first", None)
         out = self.actor.act(obs, self.rng, None if first is None else np.asarray(first, bool), greedy=greedy)
         action = self.actor.rule.to_env(out["action"])
         if isinstance(self.action_spec, Leaf) and self.action_spec.start:
