@@ -90,18 +90,16 @@ class PPO(Algorithm):
 
     @classmethod
     def rules(cls, config: Any) -> list[str]:
-        c, columns = config.algo, config.env.num * config.pool.workers
-        if config.model.core is None:
-            if c.sequence is not None:
-                return [
-                    f"algo.sequence={c.sequence} cuts the rollout for a memory, but model.core is not set. Set one of them only."
-                ]
-            parts, told = columns * c.rollout, f"algo.rollout = {config.env.num} × {config.pool.workers} × {c.rollout}"
-        else:
-            length = c.sequence or c.rollout
-            if c.rollout % length:
-                return [f"algo.sequence={length} must divide algo.rollout={c.rollout}. Change one of them."]
-            parts, told = columns * (c.rollout // length), f"the {c.rollout // length} sequences per rollout"
+        c, memory, columns = config.algo, config.model.core is not None, config.env.num * config.pool.workers
+        length = (c.sequence or c.rollout) if memory else 1
+        if c.sequence is not None and not memory:
+            return [
+                f"algo.sequence={c.sequence} cuts the rollout for a memory, but model.core is not set. Set both or none."
+            ]
+        if c.rollout % length:
+            return [f"algo.sequence={length} must divide algo.rollout={c.rollout}. Change one of them."]
+        parts = columns * (c.rollout // length)
+        told = f"sequences per rollout ({c.rollout // length})" if memory else f"algo.rollout ({c.rollout})"
         if parts % c.minibatches:
             return [
                 f"algo.minibatches={c.minibatches} must divide env.num × pool.workers × {told} = {parts} into equal parts. "
