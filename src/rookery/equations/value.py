@@ -2,6 +2,7 @@
 
     y = R + d · V(s')        R = Σ_{i<k} γ^i r_i,   d = γ^k · (1 − terminated),   k = the steps really taken
     td = y − Q(s, a)
+    h(x) = sign(x) (√(|x| + 1) − 1) + ε x                     squeezes large returns; y = h(R + d · h⁻¹(V(s')))
 
 One formula serves one-step and n-step data: what differs is in R and d, which belong to each sample (k is smaller near
 the end of an episode). A truncated sample keeps its d. Losses are per sample; `weighted_mean` and `mean_valid` make
@@ -70,6 +71,21 @@ def huber(x: Tensor, delta: float = 1.0) -> Tensor:
 def squared(x: Tensor) -> Tensor:
     """½ x², whose derivative is x: the same step as `huber` near 0."""
     return 0.5 * x * x
+
+
+def rescale(x: Tensor, eps: float = 1e-3) -> Tensor:
+    """h(x) = sign(x) (√(|x| + 1) − 1) + eps x (Pohlen et al. 2018, proposition A.2), written without its cancellation at 0."""
+    return x / (torch.sqrt(x.abs() + 1.0) + 1.0) + eps * x
+
+
+def unscale(x: Tensor, eps: float = 1e-3) -> Tensor:
+    """h⁻¹(x) = sign(x) (((√(1 + 4 eps (|x| + 1 + eps)) − 1) / 2 eps)² − 1), the exact inverse of `rescale`.
+
+    With w = 2 x / (√(…) + 1 + 2 eps) this is w (|w| + 2): as written in the paper, float32 loses half its digits.
+    """
+    root = torch.sqrt(1.0 + 4.0 * eps * (x.abs() + 1.0 + eps))
+    w = 2.0 * x / (root + 1.0 + 2.0 * eps)
+    return w * (w.abs() + 2.0)
 
 
 def weighted_mean(x: Tensor, weight: Tensor, valid: Tensor | None = None) -> Tensor:
