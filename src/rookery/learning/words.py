@@ -61,7 +61,9 @@ class Words:
         self._minimised = True
         value, aux, grad = self._gradient(name, loss)
         optimiser = self._optimisers[name]
-        grad, norm = optimiser.limited(grad)
+        kept = [f"{name}.{slot}" for slot in optimiser.limit_slots]
+        grad, norm, *moments = optimiser.limited(grad, tuple(self._tensors[key] for key in kept))
+        self._keep(dict(zip(kept, moments)))
         self._apply(name, grad, getattr(self.knob, optimiser.lr))
         self._metrics[f"{name}/loss"] = value.detach()
         self._metrics[f"{name}/grad_norm"] = norm
@@ -89,6 +91,9 @@ class Words:
     def _apply(self, name: str, grad: Tensor, lr: Tensor) -> None:
         raise TypeError("Words is executed by Eager or Traced")
 
+    def _keep(self, moments: dict[str, Tensor]) -> None:
+        raise TypeError("Words is executed by Eager or Traced")
+
 
 class Eager(Words):
     """Ordinary autograd into the flat gradient, then one fused kernel on the flat vector."""
@@ -111,6 +116,10 @@ class Eager(Words):
         optimiser = self._optimisers[name]
         slots = tuple(self._tensors[f"{name}.{slot}"] for slot in optimiser.slots)
         optimiser.step_(self._nets[name].value, grad, slots, lr)
+
+    def _keep(self, moments: dict[str, Tensor]) -> None:
+        for key, moment in moments.items():
+            self._tensors[key].copy_(moment)
 
     def follow(self, target: str, source: str, tau: float) -> None:
         self._nets[target].value.lerp_(self._nets[source].value, tau)
@@ -149,6 +158,9 @@ class Traced(Words):
         keys = [f"{name}.{k}" for k in ("value", *optimiser.slots)]
         value, *slots = (self._tensors[k] for k in keys)
         self._tensors.update(zip(keys, optimiser.pure(value, grad, tuple(slots), lr)))
+
+    def _keep(self, moments: dict[str, Tensor]) -> None:
+        self._tensors.update(moments)
 
     def follow(self, target: str, source: str, tau: float) -> None:
         t = self._tensors
