@@ -33,10 +33,12 @@ class Actor:
 
     def __init__(self, outputs: Outputs, rule: Rule, reader: Any, device: torch.device | str = "cpu"):
         self.outputs, self.rule, self.reader, self.device = outputs, rule, reader, torch.device(device)
+        self.quiet = getattr(reader, "quiet", reader)  # networks without the noise of noisy layers, for greedy acting
         self.knobs: Mapping[str, float] = {}
         self.version = 0
         self._inputs: Tree = None
-        self._quick: Callable[[Tree], Arrays] | None = None  # for observations of the shapes of `_inputs`
+        self._source: Any = None  # the reader that was used last
+        self._quick: Callable[[Tree], Arrays] | None = None  # for that reader and observations of the shapes of `_inputs`
 
     def load(self, message: Message) -> None:
         """Take over knobs and version."""
@@ -44,24 +46,26 @@ class Actor:
 
     def act(self, obs: Tree, rng: np.random.Generator | None, first: Any = None, *, greedy: bool = False) -> Arrays:
         """Actions for the observations [B, …]; `rng` may be None when greedy."""
-        if self._inputs is None or not fits(self._inputs, obs):
-            self._prepare(obs)
+        reader = self.quiet if greedy else self.reader
+        if self._inputs is None or reader is not self._source or not fits(self._inputs, obs):
+            self._prepare(obs, reader)
         if self._quick is not None:
             arrays = self._quick(obs)
         else:
             with torch.inference_mode():
-                out, _ = self.outputs(self.reader, self._tensors(obs), None, first)
+                out, _ = self.outputs(reader, self._tensors(obs), None, first)
             arrays = {key: tensor.cpu().numpy() for key, tensor in out.items()}
         mask = mask_of(obs) if isinstance(obs, dict) else None
         return self.rule(arrays, rng, self.knobs, mask, greedy)  # type: ignore[arg-type]
 
-    def _prepare(self, obs: Tree) -> None:
+    def _prepare(self, obs: Tree, reader: Any) -> None:
         # torch's own allocations are 64-byte aligned; matrix products may round differently on other alignments, and numpy's
         # differ from run to run
         self._inputs = tree_map(lambda x: torch.from_numpy(np.asarray(x)).clone(), obs)
-        nets = getattr(self.reader, "_nets", {}).values()
+        self._source = reader
+        nets = getattr(reader, "_nets", {}).values()
         modules = [part for net in nets for part in net.module.modules()]
-        self._quick = quick(self.outputs, self.reader, self._inputs, modules) if self.device.type == "cpu" else None
+        self._quick = quick(self.outputs, reader, self._inputs, modules) if self.device.type == "cpu" else None
 
     def _tensors(self, obs: Tree) -> Tree:
         if isinstance(obs, dict):

@@ -101,6 +101,8 @@ class Eager(Words):
     def __init__(self, *parts: Any, generator: torch.Generator):
         super().__init__(*parts)
         self._generator, self._device = generator, self._tensors["knobs"].device
+        noisy = any(net.noise for net in self._nets.values())
+        self.quiet = Quiet(self._nets, self.knob) if noisy else self  # the reader of greedy acting
 
     def _read(self, name: str) -> Any:
         return self._nets[name].frozen
@@ -130,6 +132,18 @@ class Eager(Words):
 
     def uniform(self, *shape: int) -> Tensor:
         return torch.rand(shape, generator=self._generator, device="cpu").to(self._device)
+
+
+class Quiet:
+    """Reads networks without the noise of their noisy layers: `s.q(obs)` and `s.knob`, nothing else."""
+
+    def __init__(self, nets: dict[str, FlatNetwork], knob: SimpleNamespace):
+        self._nets, self.knob = nets, knob
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_") or name not in self._nets:
+            raise AttributeError(f"no network {name!r}; there are {', '.join(self._nets)}")
+        return self._nets[name].quiet
 
 
 class Traced(Words):
