@@ -27,7 +27,9 @@ def history(optimiser, *grads):
     kept, out = tuple(made[slot] for slot in optimiser.limit_slots), []
     for grad in grads:
         limited, norm, *kept = optimiser.limited(torch.tensor(grad), tuple(kept))
-        assert norm.item() == pytest.approx(torch.tensor(grad).norm().item())  # the metric is that of the whole gradient
+        assert norm.item() == pytest.approx(
+            torch.tensor(grad).norm().item()
+        )  # the metric is that of the whole gradient
         out.append(limited.tolist())
     return out, kept
 
@@ -65,7 +67,9 @@ def test_the_moment_of_each_element_by_hand():
     out, (v, count) = history(SGD(limit="clip_momentum", limit_at=1.0, limit_beta=0.5), first, second)
     assert out[0] == pytest.approx(first)
     assert out[1] == pytest.approx([11**0.5, -1.0, -(44**0.5)], rel=1e-6)
-    assert v.tolist() == pytest.approx([0.75 * 11, 0.75 * 6, 0.75 * 44])  # of the gradient as it came, not as it was cut
+    assert v.tolist() == pytest.approx(
+        [0.75 * 11, 0.75 * 6, 0.75 * 44]
+    )  # of the gradient as it came, not as it was cut
     assert count.item() == 2
 
 

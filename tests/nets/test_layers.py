@@ -77,7 +77,10 @@ def test_orthogonal_initialisation_reaches_every_kind():
 @pytest.mark.parametrize(
     ("layers", "message"),
     [
-        ([{"type": "linaer", "size": 3}], "layer 0 is of unknown type 'linaer'.*linear, noisy, conv.*Did you mean 'linear'"),
+        (
+            [{"type": "linaer", "size": 3}],
+            "layer 0 is of unknown type 'linaer'.*linear, noisy, conv.*Did you mean 'linear'",
+        ),
         ([linear(3), {"size": 3}], "layer 1 is without a type; known types"),
         ([3], "layer 0 is without a type"),
         ([linear(3), *CONVS, FLATTEN], "layer 0 is linear, but sees images"),

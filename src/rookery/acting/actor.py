@@ -38,7 +38,9 @@ class Actor:
         self.version = 0
         self._inputs: Tree = None
         self._source: Any = None  # the reader that was used last
-        self._quick: Callable[[Tree], Arrays] | None = None  # for that reader and observations of the shapes of `_inputs`
+        self._quick: Callable[[Tree], Arrays] | None = (
+            None  # for that reader and observations of the shapes of `_inputs`
+        )
 
     def load(self, message: Message) -> None:
         """Take over knobs and version."""

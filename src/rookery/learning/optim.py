@@ -91,7 +91,11 @@ class Optimiser:
 
     def init(self, value: Tensor) -> dict[str, Tensor]:
         """Fresh moments for a vector of parameters, those of the limit last."""
-        numbers = ("count", "limit_count", *(["limit_v"] if self.limit and self.limit.endswith("momentum_norm") else []))
+        numbers = (
+            "count",
+            "limit_count",
+            *(["limit_v"] if self.limit and self.limit.endswith("momentum_norm") else []),
+        )
         return {
             name: torch.zeros((), device=value.device) if name in numbers else torch.zeros_like(value)
             for name in (*self.slots, *self.limit_slots)
@@ -111,9 +115,7 @@ class Optimiser:
             grad = grad * once((self.clip_norm / (length + 1e-6)).clamp(max=1.0))
         return grad, norm, *remembered
 
-    def _most(
-        self, grad: Tensor, norm: Tensor, remembered: tuple[Tensor, ...]
-    ) -> tuple[Number, tuple[Tensor, ...]]:
+    def _most(self, grad: Tensor, norm: Tensor, remembered: tuple[Tensor, ...]) -> tuple[Number, tuple[Tensor, ...]]:
         """(what the gradient is compared with, the new moments)."""
         if not remembered:
             return self.limit_at, ()

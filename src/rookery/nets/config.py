@@ -57,9 +57,7 @@ class FlattenLayer(Section):
     type: Literal["flatten"]  # kind of layer
 
 
-Layer = Annotated[
-    LinearLayer | NoisyLayer | ConvLayer | LayerNormLayer | FlattenLayer, Field(discriminator="type")
-]
+Layer = Annotated[LinearLayer | NoisyLayer | ConvLayer | LayerNormLayer | FlattenLayer, Field(discriminator="type")]
 LAYERS = ("linear", "noisy", "conv", "layer_norm", "flatten")
 
 
@@ -71,7 +69,9 @@ class ModelConfig(Section):
     normalise_obs: bool = False  # float observations to mean 0 and deviation 1, by running statistics, clipped at ±10
     init: Init = "default"  # of the weights; orthogonal: gain √2 in hidden layers, zero bias
     convs: tuple[Conv, ...] = NATURE  # image layers: [channels, kernel, stride]; []: the pixels as a vector
-    layers: tuple[Layer, ...] | None = None  # in place of hidden and convs: [{type: linear, size: 64}, …]; see networks.md
+    layers: tuple[Layer, ...] | None = (
+        None  # in place of hidden and convs: [{type: linear, size: 64}, …]; see networks.md
+    )
     encoder: str | None = None  # own encoder ("module:Class" or a registered name); hidden and convs are then unused
     kwargs: dict[str, Any] = {}  # passed to the own encoder: Class(obs_spec, **kwargs)
 
@@ -109,7 +109,9 @@ class ModelConfig(Section):
         end = kinds.index("flatten") if "flatten" in kinds else len(kinds)
         for i, kind in enumerate(kinds):
             if kind == "conv" and i > end:
-                raise ValueError(f"layer {i} is a conv after the flatten at {end}: convolutions need images, so put them before it")
+                raise ValueError(
+                    f"layer {i} is a conv after the flatten at {end}: convolutions need images, so put them before it"
+                )
             if kind in ("linear", "noisy") and i < end:
                 raise ValueError(f"layer {i} is {kind}, but sees images: put {{type: flatten}} after the last conv")
         if end == len(kinds):
