@@ -17,8 +17,10 @@ from rookery.equations.value import (
     mean_valid,
     n_step_td,
     pick,
+    rescale,
     squared,
     td_error,
+    unscale,
     weighted_mean,
 )
 
@@ -149,3 +151,36 @@ def test_the_mean_of_nothing_is_zero() -> None:
     assert mean_valid(row(1, 2), torch.zeros(2)).item() == 0.0
     assert mean_valid(row(1, 2), None).item() == 1.5
     assert mean_valid(row(1, 2), row(0, 1)).item() == 2.0  # one row is its own mean
+
+
+def test_rescaling_by_hand() -> None:
+    # √(8 + 1) − 1 = 2, √(3 + 1) − 1 = 1; plus ε x
+    assert rescale(row(8.0, -3.0, 0.0), 0.5).tolist() == [2.0 + 4.0, -1.0 - 1.5, 0.0]
+    assert rescale(row(8.0, -3.0), 0.0).tolist() == [2.0, -1.0]
+    assert unscale(row(6.0, -2.5, 0.0), 0.5).tolist() == pytest.approx([8.0, -3.0, 0.0])
+    assert unscale(row(2.0, -1.0), 0.0).tolist() == [8.0, -3.0]
+
+
+@pytest.mark.parametrize("eps", [1e-3, 1e-2, 0.0])
+def test_unscale_is_the_exact_inverse_over_ten_orders_of_magnitude(eps: float) -> None:
+    sizes = torch.logspace(-5, 5, 101)
+    x = torch.cat([-sizes, torch.zeros(1), sizes])
+    torch.testing.assert_close(unscale(rescale(x, eps), eps), x, rtol=2e-6, atol=0.0)
+    torch.testing.assert_close(rescale(unscale(x / 100, eps), eps), x / 100, rtol=2e-6, atol=0.0)
+
+
+def test_unscale_is_the_formula_of_the_paper() -> None:
+    x, eps = torch.linspace(-50, 50, 101, dtype=torch.float64), 1e-3
+    paper = x.sign() * (((torch.sqrt(1 + 4 * eps * (x.abs() + 1 + eps)) - 1) / (2 * eps)) ** 2 - 1)
+    torch.testing.assert_close(unscale(x, eps), paper, rtol=1e-9, atol=1e-9)
+
+
+def test_the_slope_of_rescaling_at_zero_is_finite() -> None:
+    x = torch.zeros(1, requires_grad=True)
+    rescale(x, 1e-3).sum().backward()
+    assert x.grad is not None
+    assert x.grad.item() == pytest.approx(0.501)  # ½ + ε
+    y = torch.zeros(1, requires_grad=True)
+    unscale(y, 1e-3).sum().backward()
+    assert y.grad is not None
+    assert y.grad.item() == pytest.approx(1 / 0.501)

@@ -20,12 +20,16 @@ KERNELS = {
     "lambda_return": ("reward", "next_value"),
     "n_step": ("reward", "next_value"),
     "vtrace": ("log_rho", "reward", "value", "next_value"),
+    "upgo": ("reward", "value", "next_value"),
+    "retrace": ("log_rho", "reward", "value", "next_value"),  # `value` stands for Q(s, a)
 }
 NUMBERS = {
     "gae": [(0.99, 0.95), (1.0, 1.0), (0.9, 0.0), (0.0, 0.9)],
     "lambda_return": [(0.99, 0.95), (1.0, 1.0), (0.9, 0.0), (0.0, 0.9)],
     "n_step": [(0.99, 1), (0.9, 3), (1.0, 5), (0.97, 1000)],
     "vtrace": [(0.99, 1.0, 1.0), (0.9, 2.0, 1.5), (1.0, 0.5, 0.1)],
+    "upgo": [(0.99,), (1.0,), (0.0,)],
+    "retrace": [(0.99, 0.95), (1.0, 1.0), (0.9, 0.0), (0.0, 0.9)],
 }
 
 

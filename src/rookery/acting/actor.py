@@ -43,12 +43,16 @@ class Actor:
         memory: Tree = None,
     ):
         self.outputs, self.rule, self.reader, self.device = outputs, rule, reader, torch.device(device)
+        self.quiet = getattr(reader, "quiet", reader)  # networks without the noise of noisy layers, for greedy acting
         self.knobs: Mapping[str, float] = {}
         self.version = 0
         self.memory_spec = memory
         self.memory: Memory | None = None  # made for as many seats as the first observations have
         self._inputs: Tree = None
-        self._quick: Callable[[Tree], tuple[Arrays, Tree]] | None = None  # for observations of the shapes of `_inputs`
+        self._source: Any = None  # the reader that was used last
+        self._quick: Callable[[Tree], tuple[Arrays, Tree]] | None = (
+            None  # for that reader and inputs shaped like `_inputs`
+        )
 
     def load(self, message: Message) -> None:
         """Take over knobs and version."""
@@ -69,8 +73,9 @@ class Actor:
         """
         state = None if self.memory_spec is None else self._state(len(leaves(obs)[0]), first, seats)
         given = obs if state is None else {"obs": obs, "state": state}
-        if self._inputs is None or not fits(self._inputs, given):
-            self._prepare(given)
+        reader = self.quiet if greedy else self.reader
+        if self._inputs is None or reader is not self._source or not fits(self._inputs, given):
+            self._prepare(given, reader)
         if self._quick is not None:
             arrays, after = self._quick(given)
         else:
@@ -93,7 +98,7 @@ class Actor:
     def _by_torch(self, given: Tree, first: Any) -> tuple[Arrays, Tree]:
         inputs = self._tensors(given)
         with torch.inference_mode():
-            out, after = self._outputs(self.reader, inputs, None, first)
+            out, after = self._outputs(self._source, inputs, None, first)
         return {key: tensor.cpu().numpy() for key, tensor in out.items()}, tree_map(lambda t: t.cpu().numpy(), after)
 
     def _outputs(self, reader: Any, given: Tree, state: Any, first: Any) -> tuple[dict[str, torch.Tensor], Any]:
@@ -101,13 +106,14 @@ class Actor:
             return self.outputs(reader, given, None, first)[0], {}
         return self.outputs(reader, given["obs"], given["state"], first)
 
-    def _prepare(self, given: Tree) -> None:
+    def _prepare(self, given: Tree, reader: Any) -> None:
         # torch's own allocations are 64-byte aligned; matrix products may round differently on other alignments, and numpy's
         # differ from run to run
         self._inputs = tree_map(lambda x: torch.from_numpy(np.asarray(x)).clone(), given)
-        nets = getattr(self.reader, "_nets", {}).values()
+        self._source = reader
+        nets = getattr(reader, "_nets", {}).values()
         modules = [part for net in nets for part in net.module.modules()]
-        self._quick = quick(self._outputs, self.reader, self._inputs, modules) if self.device.type == "cpu" else None
+        self._quick = quick(self._outputs, reader, self._inputs, modules) if self.device.type == "cpu" else None
 
     def _tensors(self, given: Tree) -> Tree:
         if isinstance(given, dict):

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -36,6 +36,18 @@ class Rule(Protocol):
     def to_env(self, action: np.ndarray) -> np.ndarray:
         """What the env gets for a stored action."""
         ...
+
+
+@runtime_checkable
+class RuleWithMemory(Protocol):
+    """What a rule that remembers something of each column has besides."""
+
+    def begin(self, first: np.ndarray) -> None:
+        """Before every call of the rule: first [B] is true where the observation starts an episode."""
+        ...
+
+    def state(self) -> dict[str, Any]: ...
+    def restore(self, state: dict[str, Any]) -> None: ...
 
 
 class EpsilonGreedy:

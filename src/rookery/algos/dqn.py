@@ -1,4 +1,5 @@
-"""Deep Q-learning (Mnih 2015), with double Q (van Hasselt 2016), dueling heads (Wang 2016) and n-step returns as options.
+"""Deep Q-learning (Mnih 2015), with double Q (van Hasselt 2016), dueling heads (Wang 2016), n-step returns and noisy
+heads (Fortunato 2018) as options.
 
     R     = Σ_{i<k} γ^i r_{t+i}                    k ≤ n steps really taken: the episode may end first
     y     = R + γ^k (1 − terminated) Q'(s_{t+k}, a*)
@@ -6,14 +7,15 @@
     L     = mean_i w_i huber(y_i − Q(s_i, a_i))
     Q'    ← (1 − τ) Q' + τ Q                       every `target_every` updates
 
-A truncated step bootstraps from its true final observation. Acting is ε-greedy.
+A truncated step bootstraps from its true final observation. Acting is ε-greedy; with a noisy head ε is 0
+unless given, and the noise on its weights, drawn anew before every round and every update, does the exploring.
 """
 
 from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from rookery.acting.rules import EpsilonGreedy, Rule
@@ -35,6 +37,7 @@ class DQNConfig(AlgoConfig):
     n_step: Positive = 1  # rewards summed before the bootstrap
     double: bool = True  # choose the next action with the online network, judge it with the target
     dueling: bool = False  # Q = V + A − mean A
+    noisy: bool = False  # noisy linear head (Fortunato 2018); ε is then 0 unless given
     target_every: Positive = 200  # updates between moves of the target network
     tau: Annotated[float, Field(gt=0, le=1)] = 1.0  # how far the target moves: 1 is a copy
     epsilon: Schedule = Schedule(kind="linear", start=1.0, end=0.05, steps=10_000)  # share of random actions
@@ -44,6 +47,11 @@ class DQNConfig(AlgoConfig):
     rollout: Positive = 1  # env steps per env and round
 
     shares = ("epsilon",)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _noise_explores(cls, data: Any) -> Any:
+        return {"epsilon": 0.0} | data if isinstance(data, dict) and data.get("noisy") is True else data
 
 
 class DQN(Algorithm):
@@ -68,7 +76,8 @@ class DQN(Algorithm):
         self.schedule = {"update": 1, "move_target": config.target_every}
 
     def networks(self) -> dict[str, nn.Module]:
-        return {"q": QNetwork(self.obs_spec, self.action_spec.sizes[0], self.model, dueling=self.config.dueling)}
+        c = self.config
+        return {"q": QNetwork(self.obs_spec, self.action_spec.sizes[0], self.model, c.dueling, c.noisy)}
 
     def optimisers(self) -> dict[str, Optimiser]:
         return {"q": Adam(clip_norm=self.config.max_grad_norm)}

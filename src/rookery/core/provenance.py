@@ -3,7 +3,8 @@
     defaults < algorithm < preset < file < argument < command line
 
 A mapping is merged key by key; anything else replaces what was below. Three things replace a mapping as a whole: an empty mapping,
-another `algo.name`, and inside a section another `kind` (the options of one algorithm or schedule mean nothing to another).
+another `algo.name`, and inside a section another `kind` (the options of one algorithm or schedule mean nothing to another). A
+key that is another way to say the same as its neighbours (`model.layers`) removes those of lower layers: `replacing`.
 """
 
 from __future__ import annotations
@@ -109,6 +110,26 @@ class Merged:
     def _forget(self, path: KeyPath) -> None:
         for known in [known for known in self._sources if known[: len(path)] == path]:
             del self._sources[known]
+
+
+def replacing(layers: Iterable[Layer], section: str, key: str, replaced: tuple[str, ...]) -> list[Layer]:
+    """The layers, without what `section.key` replaces wherever it comes from a lower layer than that key."""
+    layers = list(layers)
+    parts = [part if isinstance(part := layer.tree.get(section), Mapping) else {} for layer in _readable(layers)]
+    top = max((i for i, part in enumerate(parts) if key in part), default=0)
+    if not top or parts[top][key] is None:
+        return layers
+    kept = [{name: value for name, value in part.items() if name not in replaced} for part in parts[:top]]
+    lower = [
+        layer if kept[i] == parts[i] else Layer(layer.source, {**layer.tree, section: kept[i]}, layer.lines)
+        for i, layer in enumerate(layers[:top])
+    ]
+    return lower + layers[top:]
+
+
+def _readable(layers: list[Layer]) -> list[Layer]:
+    """A layer that is no mapping is complained about when it is merged."""
+    return [layer if isinstance(layer.tree, Mapping) else Layer(layer.source, {}) for layer in layers]
 
 
 def _other(below: Mapping[str, Any], above: Mapping[str, Any], path: KeyPath) -> bool:

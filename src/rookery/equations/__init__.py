@@ -1,4 +1,4 @@
-"""The mathematics, as pure functions: `returns` (recursions over time), `value`, `policy` and `distributions`.
+"""The mathematics, as pure functions: `returns` (recursions over time), `value`, `policy`, `distributions` and `distributional`.
 
 Import from the modules. Nothing is imported here: `returns` needs numba, the others do not.
 """

@@ -102,6 +102,47 @@ def vtrace(
     return _like(reward, vs), _like(reward, advantage)
 
 
+def upgo(
+    reward: Same,
+    value: Rows,
+    next_value: Rows,
+    terminated: Rows,
+    done: Rows,
+    gamma: float,
+    valid: Rows | None = None,
+) -> Same:
+    """G_t = r_t + γ G_{t+1} if r_{t+1} + γ V(s_{t+2}) ≥ V(s_{t+1}), else r_t + γ V(s_{t+1}): upgoing policy update.
+
+    The return follows the data as long as they do better than expected (Vinyals et al. 2019, Methods). Minus V it is the
+    advantage of the policy gradient, whose importance ratio is the caller's.
+    """
+    arrays = _aligned(reward=reward, value=value, next_value=next_value, terminated=terminated, done=done, valid=valid)
+    return _like(reward, kernels.upgo(float(gamma), *arrays))
+
+
+def retrace(
+    log_rho: Rows,
+    reward: Same,
+    q: Rows,
+    next_value: Rows,
+    terminated: Rows,
+    done: Rows,
+    gamma: float,
+    lam: float = 1.0,
+    valid: Rows | None = None,
+) -> Same:
+    """G_t = Q_t + Σ_{s≥t} γ^{s−t} (Π_{t<i≤s} c_i) (r_s + γ V_{s+1} − Q_s), c = λ min(1, π/μ) (Munos et al. 2016, eq. 3, 4).
+
+    q is Q(s_t, a_t) of the actions in the data, next_value V = E_{a~π} Q(s_{t+1}, a), log_rho = log π(a|s) − log μ(a|s).
+    λ = 0 is expected SARSA.
+    """
+    arrays = _aligned(
+        reward=reward, log_rho=log_rho, q=q, next_value=next_value, terminated=terminated, done=done, valid=valid
+    )
+    arrays[0], arrays[1] = arrays[1], arrays[0]  # `reward` leads the check, log_rho leads the kernel
+    return _like(reward, kernels.retrace(float(gamma), float(lam), *arrays))
+
+
 def successor_values(
     value: Same, last_value: Rows, final_value: Rows, final_at: Rows, valid: Rows | None = None
 ) -> Same:

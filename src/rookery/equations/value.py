@@ -2,6 +2,7 @@
 
     y = R + d · V(s')        R = Σ_{i<k} γ^i r_i,   d = γ^k · (1 − terminated),   k = the steps really taken
     td = y − Q(s, a)
+    h(x) = sign(x) (√(|x| + 1) − 1) + ε x                     squeezes large returns; y = h(R + d · h⁻¹(V(s')))
 
 One formula serves one-step and n-step data: what differs is in R and d, which belong to each sample (k is smaller near
 the end of an episode). A truncated sample keeps its d. Losses are per sample; `weighted_mean` and `mean_valid` make

@@ -111,6 +111,46 @@ def vtrace(
     return vs.astype(np.float32), advantage.astype(np.float32)
 
 
+def upgo(
+    gamma: float, reward: Array, value: Array, next_value: Array, terminated: Array, done: Array, valid: Array
+) -> Array:
+    """The rewards up to the first later row with a negative δ, and V of that row's observation; else to the end."""
+    target = np.zeros(reward.shape)
+    for t, b in _cells(valid):
+        taken: list[int] = []
+        for row in _episode_from(t, b, done | terminated, valid):
+            one_step = float(reward[row, b]) + gamma * _bootstrap(row, b, next_value, terminated)
+            if taken and one_step < float(value[row, b]):
+                break
+            taken.append(row)
+        target[t, b] = sum(gamma**i * float(reward[row, b]) for i, row in enumerate(taken))
+        target[t, b] += gamma ** len(taken) * _bootstrap(taken[-1], b, next_value, terminated)
+    return target.astype(np.float32)
+
+
+def retrace(
+    gamma: float,
+    lam: float,
+    log_rho: Array,
+    reward: Array,
+    q: Array,
+    next_value: Array,
+    terminated: Array,
+    done: Array,
+    valid: Array,
+) -> Array:
+    """Q_t + Σ_{s≥t} γ^{s−t} (Π_{t<i≤s} c_i) (r_s + γ V'_s − Q_s)."""
+    target = np.zeros(reward.shape)
+    c = lam * np.minimum(1.0, np.exp(log_rho.astype(np.float64)))
+    for t, b in _cells(valid):
+        target[t, b], trace = float(q[t, b]), 1.0
+        for steps, row in enumerate(_episode_from(t, b, done | terminated, valid)):
+            trace *= 1.0 if row == t else c[row, b]
+            delta = float(reward[row, b]) + gamma * _bootstrap(row, b, next_value, terminated) - float(q[row, b])
+            target[t, b] += gamma**steps * trace * delta
+    return target.astype(np.float32)
+
+
 def successor_values(value: Array, last_value: Array, final_value: Array, final_at: Array, valid: Array) -> Array:
     """The value of the final observation if the row ended, else of the next valid row, else last_value."""
     next_value = np.zeros(value.shape, np.float32)

@@ -160,6 +160,74 @@ def vtrace(
 
 
 @njit(cache=True)
+def upgo(
+    gamma: float,
+    reward: np.ndarray,
+    value: np.ndarray,
+    next_value: np.ndarray,
+    terminated: np.ndarray,
+    done: np.ndarray,
+    valid: np.ndarray,
+) -> np.ndarray:
+    """G_t = r_t + γ G_{t+1} where the next row's own δ is not negative, r_t + γ V'_t where it is or the episode was cut."""
+    rows, columns = reward.shape
+    target = np.zeros((rows, columns), np.float32)
+    following = np.zeros(columns, np.float64)  # G of the next valid row of each column
+    surprise = np.zeros(columns, np.float64)  # its δ = r + γ V' − V
+    is_last = np.ones(columns, np.bool_)
+    for t in range(rows - 1, -1, -1):
+        for b in range(columns):
+            if not valid[t, b]:
+                continue
+            total = one_step = np.float64(reward[t, b])
+            if not terminated[t, b]:
+                ahead = np.float64(next_value[t, b])
+                one_step += gamma * ahead
+                if not (done[t, b] or is_last[b]):
+                    if surprise[b] >= 0.0:
+                        ahead = following[b]
+                    elif not surprise[b] < 0.0:
+                        ahead = surprise[b]  # a NaN must come out as NaN, to be seen
+                total += gamma * ahead
+            following[b], surprise[b] = total, one_step - np.float64(value[t, b])
+            is_last[b] = False
+            target[t, b] = total
+    return target
+
+
+@njit(cache=True)
+def retrace(
+    gamma: float,
+    lam: float,
+    log_rho: np.ndarray,
+    reward: np.ndarray,
+    q: np.ndarray,
+    next_value: np.ndarray,
+    terminated: np.ndarray,
+    done: np.ndarray,
+    valid: np.ndarray,
+) -> np.ndarray:
+    """G_t = r_t + γ (V'_t + c_{t+1} (G_{t+1} − Q_{t+1})) within an episode, with c = λ min(1, ρ)."""
+    rows, columns = reward.shape
+    target = np.zeros((rows, columns), np.float32)
+    following = np.zeros(columns, np.float64)  # c (G − Q) of the next valid row of each column
+    for t in range(rows - 1, -1, -1):
+        for b in range(columns):
+            if not valid[t, b]:
+                continue
+            ratio = np.exp(np.float64(log_rho[t, b]))
+            c = lam * (1.0 if ratio > 1.0 else ratio)  # not min(): a NaN must come out as NaN, to be seen
+            total = np.float64(reward[t, b])
+            if not terminated[t, b]:
+                total += gamma * np.float64(next_value[t, b])
+                if not done[t, b]:
+                    total += gamma * following[b]
+            following[b] = c * (total - np.float64(q[t, b]))
+            target[t, b] = total
+    return target
+
+
+@njit(cache=True)
 def successor_values(
     value: np.ndarray, last_value: np.ndarray, final_value: np.ndarray, final_at: np.ndarray, valid: np.ndarray
 ) -> np.ndarray:

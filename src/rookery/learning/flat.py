@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from rookery.core.errors import BrokenView, ConfigError
 from rookery.nets.modules import modules_with_own_loss
+from rookery.nets.noisy import noise_of
 
 
 def bind(module: nn.Module, table: dict[int, Tensor], training: bool) -> Any:
@@ -69,6 +70,8 @@ class FlatNetwork:
             for b, view in zip(self.buffers.values(), self.stat_views(self.stats)):
                 b.data = view
         self.frozen = self.bound(self.views(self.value), self.stats, training=False)
+        self.noise = list(noise_of(self.frozen))  # views of `stats`
+        self.quiet = self._without_noise() if self.noise else self.frozen  # what greedy acting reads
         self.own_losses = [] if target_of else [path for path, _ in modules_with_own_loss(module)]
 
     def _check_kinds(self) -> None:
@@ -93,6 +96,13 @@ class FlatNetwork:
         originals = [*self.params.values(), *self.buffers.values()]
         table = {id(t): view for t, view in zip(originals, [*params, *self.stat_views(stats)])}
         return bind(self.module, table, training)
+
+    def _without_noise(self) -> Any:
+        """The frozen module, live in all its numbers but for the noise of noisy layers, which is zero."""
+        originals = [*self.params.values(), *self.buffers.values()]
+        live = [*self.views(self.value), *self.stat_views(self.stats)]
+        table = {id(t): view for t, view in zip(originals, live)}
+        return bind(self.module, table | {id(t): torch.zeros_like(t) for t in noise_of(self.module)}, training=False)
 
     def check(self) -> None:
         """Every parameter and gradient still lies in its vector; once per report."""

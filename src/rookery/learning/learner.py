@@ -25,6 +25,7 @@ from rookery.learning.flat import FlatNetwork
 from rookery.learning.optim import Optimiser
 from rookery.learning.own_draws import OwnDraws
 from rookery.learning.words import Eager, Rows, Traced, split
+from rookery.nets.noisy import resample
 from rookery.nets.normalise import observe
 
 log = logging.getLogger("rookery.learning")
@@ -115,6 +116,7 @@ class Learner:
         self.compiled: dict[str, Any] = {}  # name → Artefact
         self.own_draws = OwnDraws(streams.seed_of("modules"))
         self.updates = 0
+        self._noisy = [net.frozen for net in self.nets.values() if net.noise]
 
     def _named_tensors(self) -> dict[str, Tensor]:
         tensors = {"knobs": torch.zeros(len(self.knob_names), device=self.device)}
@@ -151,9 +153,15 @@ class Learner:
             if not net.is_target:
                 observe(net.module, obs)
 
+    def resample(self) -> None:
+        """New noise for the noisy layers of every network and target; before each update, and by the trainer before each round."""
+        for module in self._noisy:
+            resample(module, self.generator)
+
     def step(self, batch: dict[str, Tree]) -> list[Outputs]:
         """Every named update that is due, in the order of the schedule; counts as one update."""
         self.updates += 1
+        self.resample()
         return [self.run(name, batch) for name, every in self.algo.schedule.items() if self.updates % every == 0]
 
     def run(self, name: str, batch: dict[str, Tree]) -> Outputs:

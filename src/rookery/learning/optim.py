@@ -5,16 +5,40 @@
     SGD       m ← μ m + g                                    p ← p − lr · m
 
 Weight decay, where given, is decoupled: p ← p · (1 − lr · decay) before the step (AdamW). Gradients are first limited by
-value (each element to ±clip_value), then by norm (the whole vector to length clip_norm).
+value (each element to ±clip_value), then by norm (the whole vector to length clip_norm). Before both comes the limit of
+`limit`, whose kind says what happens to a gradient that goes too far, and what is compared with what:
+
+    clip_value           ignore_value            |gᵢ|  with  c
+    clip_norm            ignore_norm             ‖g‖   with  c
+    clip_momentum        ignore_momentum         |gᵢ|  with  c √v̂ᵢ     v ← β v + (1−β) g²,   v̂ = v / (1−βᵗ)
+    clip_momentum_norm   ignore_momentum_norm    ‖g‖   with  c √v̂      v ← β v + (1−β) ‖g‖²
+
+*clip* cuts each element, or the length of the vector, to its limit; *ignore* replaces the whole gradient by zero, and the
+optimiser still takes its step. The moments are those of the gradient as it came, the present one included: so with c ≥ 1 the
+first gradient is never too large, and a limit that is reached again and again gives way.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar, Literal, get_args
 
 import torch
 from torch import Tensor
+
+from rookery.core.errors import ConfigError
+
+LimitKind = Literal[
+    "clip_value",
+    "clip_norm",
+    "clip_momentum",
+    "clip_momentum_norm",
+    "ignore_value",
+    "ignore_norm",
+    "ignore_momentum",
+    "ignore_momentum_norm",
+]
+Number = Any  # a float or a tensor; torch's stubs of clamp know only one of the two at a time
 
 
 def once(number: Tensor) -> Tensor:
@@ -25,6 +49,18 @@ def once(number: Tensor) -> Tensor:
     return number.as_strided(number.shape, number.stride())
 
 
+def limit(kind: LimitKind, grad: Tensor, most: Number) -> Tensor:
+    """The gradient within `most`: a limit of each element (one number, or one per element), or of the length."""
+    action, what = kind.split("_", 1)
+    per_element = what in ("value", "momentum")
+    if action == "ignore":
+        kept = (grad.abs() <= most).all() if per_element else torch.linalg.vector_norm(grad) <= most
+        return torch.where(once(kept), grad, 0.0)  # not a product: 0 · ∞ is NaN
+    if per_element:
+        return grad.clamp(-most, most)
+    return grad * once((most / (torch.linalg.vector_norm(grad) + 1e-6)).clamp(max=1.0))
+
+
 @dataclass(frozen=True)
 class Optimiser:
     """What all optimisers share: the learning rate's knob and the limits of the gradient."""
@@ -33,25 +69,61 @@ class Optimiser:
     clip_norm: float | None = None  # largest norm of the whole gradient; None: unlimited
     clip_value: float | None = None  # largest absolute value of one element; None: unlimited
     decay: float = 0.0  # decoupled weight decay per unit of learning rate
+    limit: LimitKind | None = None  # further limit of the gradient, before the others; None: none
+    limit_at: float = 10.0  # c: its threshold, or its factor of a running moment
+    limit_beta: float = 0.999  # β: memory of that moment
 
     slots: ClassVar[tuple[str, ...]] = ()
 
+    def __post_init__(self) -> None:
+        if self.limit is not None and self.limit not in get_args(LimitKind):
+            raise ConfigError(f"limit={self.limit!r} is no limit of gradients; known: {', '.join(get_args(LimitKind))}")
+        if not self.limit_at > 0 or not 0 <= self.limit_beta < 1:
+            raise ConfigError(
+                f"expected limit_at > 0 and 0 <= limit_beta < 1, got limit_at={self.limit_at}, limit_beta={self.limit_beta}"
+            )
+
+    @property
+    def limit_slots(self) -> tuple[str, ...]:
+        """Names of what the limit remembers; empty for limits that compare with a fixed number."""
+        remembers = self.limit is not None and self.limit.endswith(("momentum", "momentum_norm"))
+        return ("limit_v", "limit_count") if remembers else ()
+
     def init(self, value: Tensor) -> dict[str, Tensor]:
-        """Fresh moments for a vector of parameters."""
+        """Fresh moments for a vector of parameters, those of the limit last."""
+        numbers = (
+            "count",
+            "limit_count",
+            *(["limit_v"] if self.limit and self.limit.endswith("momentum_norm") else []),
+        )
         return {
-            name: torch.zeros((), device=value.device) if name == "count" else torch.zeros_like(value)
-            for name in self.slots
+            name: torch.zeros((), device=value.device) if name in numbers else torch.zeros_like(value)
+            for name in (*self.slots, *self.limit_slots)
         }
 
-    def limited(self, grad: Tensor) -> tuple[Tensor, Tensor]:
-        """(the gradient within its limits, its norm before them)."""
+    def limited(self, grad: Tensor, remembered: tuple[Tensor, ...] = ()) -> tuple[Tensor, ...]:
+        """(the gradient within its limits, its norm before them, *new values of `limit_slots`)."""
         norm = torch.linalg.vector_norm(grad)
+        if self.limit is not None:
+            most, remembered = self._most(grad, norm, remembered)
+            grad = limit(self.limit, grad, most)
         if self.clip_value is not None:
             grad = grad.clamp(-self.clip_value, self.clip_value)
         if self.clip_norm is not None:
-            length = norm if self.clip_value is None else torch.linalg.vector_norm(grad)
+            untouched = self.clip_value is None and self.limit is None
+            length = norm if untouched else torch.linalg.vector_norm(grad)
             grad = grad * once((self.clip_norm / (length + 1e-6)).clamp(max=1.0))
-        return grad, norm
+        return grad, norm, *remembered
+
+    def _most(self, grad: Tensor, norm: Tensor, remembered: tuple[Tensor, ...]) -> tuple[Number, tuple[Tensor, ...]]:
+        """(what the gradient is compared with, the new moments)."""
+        if not remembered:
+            return self.limit_at, ()
+        v, count = remembered
+        size = grad if v.dim() else norm
+        v, count = torch.lerp(v, size * size, 1 - self.limit_beta), count + 1
+        scale = self.limit_at * (1 - self.limit_beta ** count.double()).rsqrt()  # in double: see Adam
+        return v.sqrt() * once(scale.to(v.dtype)), (v, count)
 
     def pure(self, p: Tensor, g: Tensor, slots: tuple[Tensor, ...], lr: Tensor) -> tuple[Tensor, ...]:
         """(new parameters, *new slots) without writing anything."""

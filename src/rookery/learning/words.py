@@ -61,7 +61,9 @@ class Words:
         self._minimised = True
         value, aux, grad = self._gradient(name, loss)
         optimiser = self._optimisers[name]
-        grad, norm = optimiser.limited(grad)
+        kept = [f"{name}.{slot}" for slot in optimiser.limit_slots]
+        grad, norm, *moments = optimiser.limited(grad, tuple(self._tensors[key] for key in kept))
+        self._keep(dict(zip(kept, moments)))
         self._apply(name, grad, getattr(self.knob, optimiser.lr))
         self._metrics[f"{name}/loss"] = value.detach()
         self._metrics[f"{name}/grad_norm"] = norm
@@ -89,6 +91,9 @@ class Words:
     def _apply(self, name: str, grad: Tensor, lr: Tensor) -> None:
         raise TypeError("Words is executed by Eager or Traced")
 
+    def _keep(self, moments: dict[str, Tensor]) -> None:
+        raise TypeError("Words is executed by Eager or Traced")
+
 
 class Eager(Words):
     """Ordinary autograd into the flat gradient, then one fused kernel on the flat vector."""
@@ -96,6 +101,8 @@ class Eager(Words):
     def __init__(self, *parts: Any, generator: torch.Generator):
         super().__init__(*parts)
         self._generator, self._device = generator, self._tensors["knobs"].device
+        noisy = any(net.noise for net in self._nets.values())
+        self.quiet = Quiet(self._nets, self.knob) if noisy else self  # the reader of greedy acting
 
     def _read(self, name: str) -> Any:
         return self._nets[name].frozen
@@ -112,6 +119,10 @@ class Eager(Words):
         slots = tuple(self._tensors[f"{name}.{slot}"] for slot in optimiser.slots)
         optimiser.step_(self._nets[name].value, grad, slots, lr)
 
+    def _keep(self, moments: dict[str, Tensor]) -> None:
+        for key, moment in moments.items():
+            self._tensors[key].copy_(moment)
+
     def follow(self, target: str, source: str, tau: float) -> None:
         self._nets[target].value.lerp_(self._nets[source].value, tau)
         self._nets[target].stats.copy_(self._nets[source].stats)
@@ -121,6 +132,18 @@ class Eager(Words):
 
     def uniform(self, *shape: int) -> Tensor:
         return torch.rand(shape, generator=self._generator, device="cpu").to(self._device)
+
+
+class Quiet:
+    """Reads networks without the noise of their noisy layers: `s.q(obs)` and `s.knob`, nothing else."""
+
+    def __init__(self, nets: dict[str, FlatNetwork], knob: SimpleNamespace):
+        self._nets, self.knob = nets, knob
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_") or name not in self._nets:
+            raise AttributeError(f"no network {name!r}; there are {', '.join(self._nets)}")
+        return self._nets[name].quiet
 
 
 class Traced(Words):
@@ -149,6 +172,9 @@ class Traced(Words):
         keys = [f"{name}.{k}" for k in ("value", *optimiser.slots)]
         value, *slots = (self._tensors[k] for k in keys)
         self._tensors.update(zip(keys, optimiser.pure(value, grad, tuple(slots), lr)))
+
+    def _keep(self, moments: dict[str, Tensor]) -> None:
+        self._tensors.update(moments)
 
     def follow(self, target: str, source: str, tau: float) -> None:
         t = self._tensors

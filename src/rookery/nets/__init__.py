@@ -4,6 +4,7 @@ from rookery.nets.build import build_encoder
 from rookery.nets.config import ModelConfig
 from rookery.nets.heads import Critic, Dueling, QNetwork
 from rookery.nets.modules import Scalar, linear, mlp, modules_with_own_loss, orthogonal_
+from rookery.nets.noisy import Noisy, noisy, resample
 from rookery.nets.normalise import Normalise, NormaliseObs, observation_of, observe
 from rookery.nets.policy import ActorCritic, PolicyHead
 
@@ -12,6 +13,7 @@ __all__ = [
     "Critic",
     "Dueling",
     "ModelConfig",
+    "Noisy",
     "Normalise",
     "NormaliseObs",
     "PolicyHead",
@@ -21,7 +23,9 @@ __all__ = [
     "linear",
     "mlp",
     "modules_with_own_loss",
+    "noisy",
     "observation_of",
     "observe",
     "orthogonal_",
+    "resample",
 ]

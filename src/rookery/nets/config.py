@@ -1,12 +1,13 @@
-"""The `model` section: how networks are built from the spaces."""
+"""The `model` section: how networks are built from the spaces, with the kinds of layers of `model.layers`."""
 
 from __future__ import annotations
 
 import math
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import PositiveInt, field_validator, model_validator
+from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveInt, field_validator, model_validator
 
+from rookery.core.registry import did_you_mean
 from rookery.core.section import Section
 
 Activation = Literal["tanh", "relu", "elu", "gelu", "silu"]
@@ -22,6 +23,51 @@ class CoreConfig(Section):
     size: PositiveInt = 64  # of the hidden state
 
 
+class LinearLayer(Section):
+    """A fully connected layer."""
+
+    type: Literal["linear"]  # kind of layer
+    size: PositiveInt  # units
+    activation: Activation | Literal["identity"] | None = None  # after it; null: model.activation
+
+
+class NoisyLayer(Section):
+    """A fully connected layer with learned noise on its weights."""
+
+    type: Literal["noisy"]  # kind of layer
+    size: PositiveInt  # units
+    activation: Activation | Literal["identity"] | None = None  # after it; null: model.activation
+    sigma: NonNegativeFloat = 0.5  # σ₀: initial scale of the noise
+
+
+class ConvLayer(Section):
+    """A convolution, applied to every image of the observation."""
+
+    type: Literal["conv"]  # kind of layer
+    channels: PositiveInt  # of its output
+    kernel: PositiveInt  # side of the window, in pixels
+    stride: PositiveInt = 1  # pixels from window to window
+    padding: NonNegativeInt = 0  # zeros around the image, in pixels
+    activation: Activation | Literal["identity"] | None = None  # after it; null: model.activation
+
+
+class LayerNormLayer(Section):
+    """Normalisation over the features of one sample (Ba 2016)."""
+
+    type: Literal["layer_norm"]  # kind of layer
+    activation: Activation | Literal["identity"] = "identity"  # after it
+
+
+class FlattenLayer(Section):
+    """From images to features; everything after it sees the features of the whole observation."""
+
+    type: Literal["flatten"]  # kind of layer
+
+
+Layer = Annotated[LinearLayer | NoisyLayer | ConvLayer | LayerNormLayer | FlattenLayer, Field(discriminator="type")]
+LAYERS = ("linear", "noisy", "conv", "layer_norm", "flatten")
+
+
 class ModelConfig(Section):
     """Options of the encoder; the heads on top of it belong to the algorithm."""
 
@@ -31,6 +77,9 @@ class ModelConfig(Section):
     init: Init = "default"  # of the weights; orthogonal: gain √2 in hidden layers, zero bias
     convs: tuple[Conv, ...] = NATURE  # image layers: [channels, kernel, stride]; []: the pixels as a vector
     core: CoreConfig | None = None  # memory after the encoder, for algorithms that learn from sequences
+    layers: tuple[Layer, ...] | None = (
+        None  # in place of hidden and convs: [{type: linear, size: 64}, …]; see networks.md
+    )
     encoder: str | None = None  # own encoder ("module:Class" or a registered name); hidden and convs are then unused
     kwargs: dict[str, Any] = {}  # passed to the own encoder: Class(obs_spec, **kwargs)
 
@@ -40,6 +89,61 @@ class ModelConfig(Section):
         if path := _not_finite(value):
             raise ValueError(f"NaN and infinity are not allowed (at {path})")
         return value
+
+    @model_validator(mode="before")
+    @classmethod
+    def _only_layers(cls, data: Any) -> Any:
+        """With `layers`, hidden and convs are empty unless somebody asks for them, which is an error."""
+        given = isinstance(data, dict) and data.get("layers") is not None
+        return {"hidden": (), "convs": ()} | data if given else data
+
+    @field_validator("layers", mode="before")
+    @classmethod
+    def _known_types(cls, value: Any) -> Any:
+        for i, layer in enumerate(value if isinstance(value, list | tuple) else ()):
+            kind = layer.get("type") if isinstance(layer, dict) else getattr(layer, "type", None)
+            if kind not in LAYERS:
+                hint = did_you_mean(kind, LAYERS)
+                told = "without a type" if kind is None else f"of unknown type {kind!r}"
+                raise ValueError(f"layer {i} is {told}; known types: {', '.join(LAYERS)}.{hint}")
+        return value
+
+    @field_validator("layers")
+    @classmethod
+    def _in_order(cls, value: tuple[Layer, ...] | None) -> tuple[Layer, ...] | None:
+        kinds = [layer.type for layer in value or ()]
+        if "conv" not in kinds:
+            return value
+        end = kinds.index("flatten") if "flatten" in kinds else len(kinds)
+        for i, kind in enumerate(kinds):
+            if kind == "conv" and i > end:
+                raise ValueError(
+                    f"layer {i} is a conv after the flatten at {end}: convolutions need images, so put them before it"
+                )
+            if kind in ("linear", "noisy") and i < end:
+                raise ValueError(f"layer {i} is {kind}, but sees images: put {{type: flatten}} after the last conv")
+        if end == len(kinds):
+            raise ValueError("there are convs without a flatten: put {type: flatten} after the last one")
+        return value
+
+    @model_validator(mode="after")
+    def _one_way(self) -> ModelConfig:
+        if self.layers is None:
+            return self
+        for name, value in (("hidden", self.hidden), ("convs", self.convs), ("encoder", self.encoder)):
+            if value:
+                raise ValueError(
+                    f"model.layers and model.{name} are both set, and each says what the network is: remove one of them "
+                    f"(model.layers=null, or model.{name}={'null' if name == 'encoder' else '[]'})"
+                )
+        return self
+
+    @property
+    def widths(self) -> tuple[int, ...]:
+        """Units of the fully connected layers."""
+        if self.layers is None:
+            return self.hidden
+        return tuple(layer.size for layer in self.layers if isinstance(layer, LinearLayer | NoisyLayer))
 
     @model_validator(mode="after")
     def _used(self) -> ModelConfig:

@@ -24,6 +24,7 @@ from rookery.core.errors import ConfigError
 from rookery.core.spec import Leaf, describe
 from rookery.core.tree import Tree
 from rookery.nets.config import ModelConfig
+from rookery.nets.layers import build_layers, feature_layers, image_layers
 from rookery.nets.modules import ACTIVATIONS, HIDDEN_GAIN, mlp, orthogonal_
 from rookery.nets.normalise import normaliser_of, observation_of
 
@@ -72,6 +73,10 @@ class Pixels(nn.Module):
         self.shape = leaf.shape
         self.channels_first = leaf.shape[0] < leaf.shape[2]
         channels, *sides = leaf.shape if self.channels_first else (leaf.shape[2], *leaf.shape[:2])
+        if config.layers is not None:
+            self.layers, shape = build_layers(image_layers(config), (channels, *sides), config, name)
+            self.out_features = math.prod(shape)
+            return
         layers: list[nn.Module] = []
         for n_out, kernel, stride in config.convs:
             sides = [(side - kernel) // stride + 1 for side in sides]
@@ -120,6 +125,15 @@ def paths_of(spec: Tree, above: tuple[str, ...] = ()) -> Iterator[tuple[tuple[st
         yield from paths_of(part, (*above, key))
 
 
+def _top(width: int, config: ModelConfig) -> tuple[nn.Sequential, int]:
+    """(the layers on the features of the whole observation, the width of what they give)."""
+    if config.layers is not None:
+        layers, shape = build_layers(feature_layers(config), (width,), config, "the features")
+        return layers, shape[0]
+    layers = mlp((width, *config.hidden), config.activation, activate_last=True, init=config.init)
+    return layers, config.hidden[-1] if config.hidden else width
+
+
 class Encoder(nn.Module):
     """Mask off → normaliser → features of all leaves, concatenated → hidden layers. Built from the spec without action mask."""
 
@@ -128,10 +142,10 @@ class Encoder(nn.Module):
         self.normaliser = normaliser_of(obs_spec) if config.normalise_obs else None
         self.images = nn.ModuleList()
         plan: list[tuple[tuple[str, ...], Callable[[Tensor], Tensor] | int]] = []
-        width = 0
+        width, convolves = 0, bool(config.convs or image_layers(config))
         for path, leaf in paths_of(obs_spec):
             transform: Callable[[Tensor], Tensor] | int
-            if leaf.is_image and config.convs:
+            if leaf.is_image and convolves:
                 image = Pixels(leaf, config, f"the image {'/'.join(path)!r}" if path else "the image")
                 transform, size = len(self.images), image.out_features
                 self.images.append(image)
@@ -144,8 +158,12 @@ class Encoder(nn.Module):
                 f"the observation {describe(obs_spec)} has nothing for a network to see. Check the env's observation space."
             )
         self.plan = tuple(plan)  # per leaf: its path and its callable, or the number of its image network
-        self.hidden = mlp((width, *config.hidden), config.activation, activate_last=True, init=config.init)
-        self.out_features = config.hidden[-1] if config.hidden else width
+        self.hidden, self.out_features = _top(width, config)
+        if image_layers(config) and not self.images:
+            raise ConfigError(
+                f"model.layers has convolutions, but the observation {describe(obs_spec)} has no image (uint8, three dimensions). "
+                "Remove the layers of type conv."
+            )
 
     def forward(self, obs: Tree) -> Tensor:
         obs = observation_of(obs)

@@ -13,15 +13,20 @@ from rookery.nets.build import build_encoder
 from rookery.nets.config import Init, ModelConfig
 from rookery.nets.cores import Core, State
 from rookery.nets.modules import linear
+from rookery.nets.noisy import noisy as noisy_layer
 from rookery.nets.normalise import normaliser_of, observation_of
+
+
+def _last(in_features: int, out_features: int, init: Init, noisy: bool) -> nn.Module:
+    return noisy_layer(in_features, out_features, init) if noisy else linear(in_features, out_features, init)
 
 
 class Dueling(nn.Module):
     """Features → [..., A]. One layer gives V in the first column and the advantages in the others."""
 
-    def __init__(self, in_features: int, actions: int, init: Init = "default"):
+    def __init__(self, in_features: int, actions: int, init: Init = "default", noisy: bool = False):
         super().__init__()
-        self.both = linear(in_features, 1 + actions, init)
+        self.both = _last(in_features, 1 + actions, init, noisy)
 
     def forward(self, x: Tensor) -> Tensor:
         both = self.both(x)
@@ -35,12 +40,12 @@ class QNetwork(nn.Module):
     With `model.core` it has a memory and is read by `step` and `unroll`, else by calling it.
     """
 
-    def __init__(self, obs_spec: Tree, actions: int, config: ModelConfig, dueling: bool = False):
+    def __init__(self, obs_spec: Tree, actions: int, config: ModelConfig, dueling: bool = False, noisy: bool = False):
         super().__init__()
         self.encoder = build_encoder(obs_spec, config)
         self.core = None if config.core is None else Core(self.encoder.out_features, config.core)
         width = self.encoder.out_features if self.core is None else self.core.size
-        self.head = Dueling(width, actions, config.init) if dueling else linear(width, actions, config.init)
+        self.head = (Dueling if dueling else _last)(width, actions, config.init, noisy)
 
     def forward(self, obs: Tree) -> Tensor:
         return self.head(self.encoder(obs))

@@ -34,7 +34,7 @@ def threads_for(config: Config) -> int:
     """`auto`: one for small networks, where more only get in each other's way; the quota for large ones."""
     if config.run.threads != "auto":
         return int(config.run.threads)
-    widest = max((*config.model.hidden, 1))
+    widest = max((*config.model.widths, 1))
     return cpu_quota() if widest >= 256 else 1
 
 

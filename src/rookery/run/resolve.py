@@ -23,7 +23,7 @@ from rookery.core.config import Checker
 from rookery.core.errors import ConfigError
 from rookery.core.fields import keys_of
 from rookery.core.overrides import parse_overrides
-from rookery.core.provenance import Layer, Merged
+from rookery.core.provenance import Layer, Merged, replacing
 from rookery.core.schema import schema_of
 from rookery.core.yamltext import read_file
 from rookery.run.rules import broken_rules
@@ -144,7 +144,7 @@ def resolve(layers: Sequence[Layer]) -> Config:
     imports = _imports(first, early)
     algorithm = _algorithm(first, early)
     own = [Layer(f"algorithm {first.tree['algo']['name']}", algorithm.defaults)] if algorithm else []
-    merged = Merged([*own, *layers])
+    merged = Merged(replacing([*own, *layers], "model", "layers", ("hidden", "convs")))
     checker = Checker(merged)
     checker.problems += [problem for problem in early.problems if problem not in checker.problems]
     models = _models(algorithm)

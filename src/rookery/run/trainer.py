@@ -120,6 +120,7 @@ class Trainer:
         """One turn: collect, store, learn."""
         phases, train = self.meters.phases, self.config.train
         self._set_knobs()
+        self.learner.resample()
         message = Message(self.learner.updates, self.knob_values)
         left = None if train.max_steps is None else train.max_steps - self.steps
         episodes = None if train.max_episodes is None else train.max_episodes - self.episodes

@@ -1,0 +1,132 @@
+"""Exploration of deterministic policies μ(s), whose `out["action"]` lies in [−1, 1]; the env gets it rescaled to its bounds.
+
+    Gaussian             a = clip(μ(s) + clip(σ ε, ±c), ±1)
+    Ornstein–Uhlenbeck   a = clip(μ(s) + x, ±1),  x ← x − θ x Δt + σ √Δt ε                 x = 0 where an episode begins
+    parameter noise      a = μ(s; w + σ ε);  σ ← α σ if d < δ, else σ / α                  Plappert et al. 2018, section 3
+                         d² = mean (μ(s; w) − μ(s; w + σ ε))²                              appendix C
+
+σ of the first two is the knob `noise`; the knob `random` ≥ 1 means uniform actions, as for warming up.
+
+Ornstein–Uhlenbeck noise is a `RuleWithMemory`. Parameter noise is no rule: it is the vector of weights that acting reads.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from rookery.acting.rules import Arrays, SquashedGaussian
+from rookery.core.errors import ConfigError
+from rookery.core.spec import Leaf
+
+
+class Deterministic:
+    """The action as it is; the other rules of this file add to it."""
+
+    def __init__(self, leaf: Leaf):
+        self.shape, self.to_env = (
+            leaf.shape,
+            SquashedGaussian(leaf).to_env,
+        )  # [−1, 1] → the env's bounds, which it checks
+
+    def __call__(
+        self, out: Arrays, rng: np.random.Generator, knobs: Mapping[str, float], mask: np.ndarray | None, greedy: bool
+    ) -> Arrays:
+        action = out["action"]
+        if not greedy and knobs.get("random", 0.0) >= 1.0:
+            action = rng.random(action.shape, dtype=np.float32) * 2 - 1
+        elif not greedy:
+            action = np.clip(action + self.noise(action.shape, rng, knobs), -1.0, 1.0)
+        return {"action": action.reshape(len(action), *self.shape)}
+
+    def noise(self, shape: tuple[int, ...], rng: np.random.Generator, knobs: Mapping[str, float]) -> Any:
+        """What is added to actions of this shape [B, d]."""
+        return np.float32(0.0)
+
+
+class GaussianNoise(Deterministic):
+    """Independent noise in every step, each element within ±clip."""
+
+    def __init__(self, leaf: Leaf, clip: float = math.inf):
+        super().__init__(leaf)
+        if not clip > 0:
+            raise ConfigError(
+                f"the noise of actions needs clip > 0, got {clip}. Use the knob noise=0 to act without it."
+            )
+        self.clip = clip
+
+    def noise(self, shape: tuple[int, ...], rng: np.random.Generator, knobs: Mapping[str, float]) -> Any:
+        eps = rng.standard_normal(shape, dtype=np.float32)
+        return np.clip(np.float32(knobs["noise"]) * eps, -self.clip, self.clip)
+
+
+class OrnsteinUhlenbeck(Deterministic):
+    """Noise that drifts from step to step, for each column by itself (Lillicrap et al. 2016, section 7)."""
+
+    def __init__(self, leaf: Leaf, theta: float = 0.15, dt: float = 1.0):
+        super().__init__(leaf)
+        if not 0 < theta * dt < 2 or dt <= 0:
+            raise ConfigError(
+                f"Ornstein–Uhlenbeck noise returns to 0 only if dt > 0 and 0 < theta · dt < 2, got theta={theta}, dt={dt}."
+            )
+        self.theta, self.dt = theta, dt
+        self.x = np.zeros((0, 0), np.float32)  # [B, d]; made with the first actions
+
+    def begin(self, first: np.ndarray) -> None:
+        """Forget the noise of the columns where an episode begins; first: bool [B]."""
+        if len(self.x) == len(first):
+            self.x[first] = 0.0
+
+    def noise(self, shape: tuple[int, ...], rng: np.random.Generator, knobs: Mapping[str, float]) -> Any:
+        if self.x.shape != shape:
+            self.x = np.zeros(shape, np.float32)
+        eps = rng.standard_normal(shape, dtype=np.float32)
+        drift, spread = 1.0 - self.theta * self.dt, knobs["noise"] * math.sqrt(self.dt)
+        self.x = np.float32(drift) * self.x + np.float32(spread) * eps
+        return self.x
+
+    def state(self) -> dict[str, Any]:
+        return {"x": self.x.copy()}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        self.x = np.array(state["x"], np.float32)
+
+
+class ParameterNoise:
+    """Perturbed weights for acting: `perturbed` is another flat vector for the same network (`FlatNetwork.bound`).
+
+    Call `perturb` where episodes begin (or once per round), and `adapt` with the actions of both networks before it.
+    """
+
+    def __init__(self, weights: Tensor, *, sigma: float = 0.1, distance: float = 0.1, alpha: float = 1.01):
+        if not (sigma > 0 and distance > 0 and alpha > 1):
+            raise ConfigError(
+                f"parameter noise needs sigma > 0, distance > 0 and alpha > 1, got sigma={sigma}, distance={distance}, alpha={alpha}."
+            )
+        self.weights, self.sigma, self.distance, self.alpha = weights, sigma, distance, alpha
+        self.perturbed = weights.detach().clone()
+
+    def perturb(self, rng: np.random.Generator) -> None:
+        """New noise around the present weights, in place."""
+        eps = torch.from_numpy(rng.standard_normal(self.weights.shape, dtype=np.float32))
+        with torch.no_grad():
+            self.perturbed.copy_(self.weights + self.sigma * eps.to(self.weights.device))
+
+    def adapt(self, action: np.ndarray, perturbed_action: np.ndarray) -> float:
+        """Move σ towards the wanted distance of the two networks' actions [N, d]; returns the present distance."""
+        difference = np.asarray(action, np.float64) - perturbed_action
+        found = float(np.sqrt(np.mean(difference * difference)))
+        self.sigma = self.sigma * self.alpha if found < self.distance else self.sigma / self.alpha
+        return found
+
+    def state(self) -> dict[str, Any]:
+        return {"sigma": self.sigma, "perturbed": self.perturbed.clone()}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        self.sigma = float(state["sigma"])
+        self.perturbed.copy_(torch.as_tensor(state["perturbed"], device=self.perturbed.device))

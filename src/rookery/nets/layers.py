@@ -1,0 +1,66 @@
+"""Networks from a list of layers (`model.layers`): input sizes are inferred, and what does not fit is said.
+
+The layers up to `flatten`, if there are convolutions, are applied to every image of the observation. All others see the features
+of the whole observation, as `hidden` layers do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torch import nn
+
+from rookery.core.errors import ConfigError
+from rookery.nets.config import ConvLayer, Layer, LinearLayer, ModelConfig, NoisyLayer
+from rookery.nets.modules import ACTIVATIONS, HIDDEN_GAIN, linear, orthogonal_
+from rookery.nets.noisy import noisy
+
+Numbered = Sequence[tuple[int, Layer]]  # layers with their places in model.layers
+
+
+def image_layers(config: ModelConfig) -> Numbered:
+    """Those that are applied to each image; none if there is no convolution."""
+    layers = list(enumerate(config.layers or ()))
+    if not any(layer.type == "conv" for _, layer in layers):
+        return []
+    return layers[: next(i for i, layer in layers if layer.type == "flatten")]
+
+
+def feature_layers(config: ModelConfig) -> Numbered:
+    """Those that are applied to the features of the whole observation."""
+    layers = list(enumerate(config.layers or ()))
+    return [(i, layer) for i, layer in layers[len(image_layers(config)) :] if layer.type != "flatten"]
+
+
+def build_layers(
+    layers: Numbered, shape: tuple[int, ...], config: ModelConfig, seen: str
+) -> tuple[nn.Sequential, tuple[int, ...]]:
+    """(the modules, the shape they give) for an input of `shape` without leading dimensions; `seen` names it in errors."""
+    modules: list[nn.Module] = []
+    for i, layer in layers:
+        made, following = _build(layer, shape, config)
+        if min(following) < 1:
+            raise ConfigError(
+                f"model.layers.{i}: nothing is left of {seen} after kernel={layer.kernel}, stride={layer.stride} on "  # type: ignore[union-attr]
+                f"{shape[1]} × {shape[2]}. Use a smaller kernel or stride, or padding."
+            )
+        modules.append(made)
+        activation = layer.activation or config.activation  # type: ignore[union-attr]
+        if activation != "identity":
+            modules.append(ACTIVATIONS[activation]())
+        shape = following
+    return nn.Sequential(*modules), shape
+
+
+def _build(layer: Layer, shape: tuple[int, ...], config: ModelConfig) -> tuple[nn.Module, tuple[int, ...]]:
+    if isinstance(layer, LinearLayer):
+        return linear(shape[0], layer.size, config.init, HIDDEN_GAIN), (layer.size,)
+    if isinstance(layer, NoisyLayer):
+        return noisy(shape[0], layer.size, config.init, HIDDEN_GAIN, layer.sigma), (layer.size,)
+    if isinstance(layer, ConvLayer):
+        sides = [(side + 2 * layer.padding - layer.kernel) // layer.stride + 1 for side in shape[1:]]
+        conv = nn.Conv2d(shape[0], layer.channels, layer.kernel, layer.stride, layer.padding, device="cpu")
+        if config.init == "orthogonal":
+            orthogonal_(conv, HIDDEN_GAIN)
+        return conv, (layer.channels, *sides)
+    return nn.LayerNorm(shape, device="cpu"), shape

@@ -1,0 +1,97 @@
+"""C51's projection and QR-DQN's loss: numbers worked out by hand."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from rookery.equations.distributional import atoms, midpoints, project, quantile_huber
+from rookery.equations.value import weighted_mean
+
+
+def row(*numbers: float) -> Tensor:
+    return torch.tensor(numbers, dtype=torch.float32)
+
+
+P = torch.tensor([[0.2, 0.5, 0.3]])  # on the atoms −1, 0, 1
+
+
+@pytest.mark.parametrize(
+    ("reward", "discount", "wanted"),
+    [
+        (0.0, 1.0, [0.2, 0.5, 0.3]),  # nothing moves: every atom falls on itself
+        (1.0, 1.0, [0.0, 0.2, 0.8]),  # moved by one atom, what leaves the support goes to its end
+        (0.5, 1.0, [0.1, 0.1 + 0.25, 0.25 + 0.3]),  # halfway: −0.5, 0.5 and 1.5 → 1
+        (0.25, 0.5, [0.2 * 0.25, 0.2 * 0.75 + 0.5 * 0.75 + 0.3 * 0.25, 0.5 * 0.25 + 0.3 * 0.75]),  # −¼, ¼, ¾
+        (0.75, 0.0, [0.0, 0.25, 0.75]),  # terminated: all mass at the reward
+        (-9.0, 0.9, [1.0, 0.0, 0.0]),
+        (9.0, 0.9, [0.0, 0.0, 1.0]),
+    ],
+)
+def test_mass_is_shared_between_the_neighbours_by_distance(reward: float, discount: float, wanted: list[float]) -> None:
+    (found,) = project(P, row(reward), row(discount), -1.0, 1.0).tolist()
+    assert found == pytest.approx(wanted, abs=1e-6)
+
+
+def test_every_sample_has_its_own_reward_and_discount() -> None:
+    both = project(P.expand(2, 3), row(1.0, 0.75), row(1.0, 0.0), -1.0, 1.0)
+    assert both.tolist()[0] == pytest.approx([0.0, 0.2, 0.8])
+    assert both.tolist()[1] == pytest.approx([0.0, 0.25, 0.75])
+
+
+def test_mass_and_inside_the_support_also_the_mean_are_kept() -> None:
+    g = torch.Generator().manual_seed(0)
+    p = torch.rand(4, 5, 51, generator=g).softmax(-1)
+    reward, discount = torch.rand(4, 5, generator=g) - 0.5, torch.rand(4, 5, generator=g) * 0.9
+    moved, z = project(p, reward, discount, -10.0, 10.0), atoms(-10.0, 10.0, 51, "cpu")
+    torch.testing.assert_close(moved.sum(-1), torch.ones(4, 5))
+    torch.testing.assert_close((moved * z).sum(-1), reward + discount * (p * z).sum(-1), rtol=1e-4, atol=1e-5)
+
+
+def test_the_atoms_reach_from_end_to_end() -> None:
+    assert atoms(-1.0, 1.0, 5, "cpu").tolist() == [-1.0, -0.5, 0.0, 0.5, 1.0]
+
+
+def test_midpoints_share_the_probability_equally() -> None:
+    assert midpoints(4, "cpu").tolist() == [0.125, 0.375, 0.625, 0.875]
+
+
+def test_the_quantile_loss_by_hand() -> None:
+    # τ = ¼, ¾; u = y − θ: for θ = 0: 0.5 and −3; for θ = 1: −0.5 and −4
+    # huber: 0.125, 2.5; 0.125, 3.5; slopes |τ − 1{u<0}|: ¼, ¾; ¼, ¼
+    # rows: (0.03125 + 1.875) / 2 = 0.953125;  (0.03125 + 0.875) / 2 = 0.453125
+    loss = quantile_huber(row(0.0, 1.0)[None], row(0.5, -3.0)[None], row(0.25, 0.75))
+    assert loss.tolist() == pytest.approx([0.953125 + 0.453125])
+
+
+def test_kappa_is_where_the_loss_becomes_linear_and_does_not_divide_it() -> None:
+    # u = 3, κ = 2: 2 · (3 − 1) = 4, slope ½
+    assert quantile_huber(row(0.0)[None], row(3.0)[None], row(0.5), kappa=2.0).tolist() == [2.0]
+
+
+def test_the_minimum_is_the_quantile() -> None:
+    target = torch.arange(100.0)[None]
+    at = [quantile_huber(row(x)[None], target, row(0.9), kappa=1e-3).item() for x in (80.0, 89.5, 99.0)]
+    assert at[1] < min(at[0], at[2])
+
+
+def test_the_weight_of_a_sample_reaches_its_loss() -> None:
+    loss = quantile_huber(torch.zeros(2, 1), torch.tensor([[1.0], [1.0]]), row(0.5))
+    assert loss.tolist() == [0.25, 0.25]
+    assert weighted_mean(loss, row(1.0, 3.0)).item() == 0.5
+
+
+def test_each_sample_may_have_its_own_tau_and_targets_get_no_gradient() -> None:
+    theta, target = torch.zeros(2, 1, requires_grad=True), torch.full((2, 3), -0.5, requires_grad=True)
+    quantile_huber(theta, target, torch.tensor([[0.25], [1.0]])).sum().backward()
+    assert theta.grad is not None
+    assert theta.grad.tolist() == [[0.375], [0.0]]  # −slope · u = ¾ · ½ and 0 · ½
+    assert target.grad is None
+
+
+def test_gradients_are_finite_where_an_error_is_exactly_zero() -> None:
+    theta = torch.zeros(1, 2, requires_grad=True)
+    quantile_huber(theta, torch.zeros(1, 2), midpoints(2, "cpu")).sum().backward()
+    assert theta.grad is not None
+    assert theta.grad.tolist() == [[0.0, 0.0]]
