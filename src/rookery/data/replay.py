@@ -19,6 +19,7 @@ from rookery.core.errors import UsageError
 from rookery.core.tree import Tree, tree_map
 from rookery.data.aligned import aligned_zeros
 from rookery.data.config import ReplayConfig
+from rookery.data.hindsight import GoalFunctions, Hindsight
 from rookery.data.limiter import Limiter
 from rookery.data.memory import available_bytes, check_replay_fits
 from rookery.data.reader import Reader
@@ -45,6 +46,7 @@ class ReplayStore:
         rng: np.random.Generator,
         collectors: int = 1,
         stack: int = 1,
+        goals: GoalFunctions | None = None,
     ):
         fields = stored_spec(obs_spec, action_spec)
         if config.max_memory is not None:
@@ -55,6 +57,10 @@ class ReplayStore:
         self._max_reuse = config.max_reuse or 0
         self._ring = Ring(fields, columns, math.ceil(config.capacity / columns), collectors, self._max_reuse)
         self._reader = Reader(self._ring, config.batch_size, n_step, gamma, stack)
+        self._hindsight: Hindsight | None = None
+        if config.hindsight is not None:
+            goals = goals or GoalFunctions(None)
+            self._hindsight = Hindsight(config.hindsight, self._ring, self._reader.arrays, gamma, goals)
         self._limiter = Limiter(config.updates_per_step, config.min_fill)
         self._limited = config.max_reuse is not None or config.max_staleness is not None
         self._rng = rng
@@ -78,6 +84,8 @@ class ReplayStore:
         """One batch for one update; its tensors and keys are overwritten by the next call, unless copied."""
         self._draw()
         self._reader.read()
+        if self._hindsight is not None:
+            self._hindsight.relabel(self._reader.index, self._rng)
         self._limiter.spend()
         if copy:
             return tree_map(torch.clone, self._batch), self._reader.index.copy()

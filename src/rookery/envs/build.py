@@ -14,7 +14,7 @@ from gymnasium.vector import VectorEnv as GymnasiumVector
 from rookery.core import registry
 from rookery.core.errors import ConfigError, EnvError, RookeryError
 from rookery.core.rng import Streams
-from rookery.envs import probes
+from rookery.envs import goals, probes
 from rookery.envs.adapters import FourTuple, accepts
 from rookery.envs.config import EnvConfig
 from rookery.envs.gymvector import FromVector
@@ -102,6 +102,7 @@ def _base(
         both = "both env.id and a factory are given" if factory else "env.id is missing and no factory is given"
         raise ConfigError(f"{both}: give one of them, for example env.id=CartPole-v1")
     probes.register()
+    goals.register()
     target = factory if factory is not None else _target(str(config.id))
     if isinstance(target, str):
         return _registered(target, config, kwargs, places["index"]), True
@@ -140,6 +141,7 @@ def _registered(env_id: str, config: EnvConfig, kwargs: dict[str, Any], index: i
 def find_spec(env_id: str) -> Any:
     """gymnasium's entry of an id, or a ConfigError with the nearest names or the package to install."""
     probes.register()
+    goals.register()
     if env_id.startswith("ALE/"):
         if importlib.util.find_spec("ale_py") is None:
             raise ConfigError(f"{env_id} needs ale-py, which is not installed: {_EXTRAS['ale_py'][1]}")

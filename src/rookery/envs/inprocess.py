@@ -158,6 +158,9 @@ class InProcess(VectorEnv):
         found = [env.get_wrapper_attr(name) for env in self.envs]
         return [value(*args, **kwargs) if callable(value) else value for value in found]
 
+    def method(self, name: str) -> Callable[..., Any] | None:
+        return self.envs[0].get_wrapper_attr(name) if self.envs[0].has_wrapper_attr(name) else None
+
     def close(self) -> None:
         with ExitStack() as stack:  # one that fails to close does not keep the others open
             for env in self.envs:

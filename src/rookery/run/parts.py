@@ -17,6 +17,7 @@ from rookery.algos.base import Algorithm
 from rookery.core.errors import ConfigError
 from rookery.core.rng import Streams
 from rookery.core.schedule import Schedule
+from rookery.data.hindsight import GoalFunctions
 from rookery.data.replay import ReplayStore
 from rookery.data.rollout import RolloutStore
 from rookery.data.store import Store
@@ -106,6 +107,7 @@ def build_store(config: Config, algo: Algorithm, env: VectorEnv, streams: Stream
         n_step=getattr(config.algo, "n_step", 1),
         rng=streams.numpy("store"),
         collectors=workers,
+        goals=GoalFunctions(env.method("compute_reward"), env.method("compute_terminated")),
     )
 
 

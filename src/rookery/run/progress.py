@@ -17,10 +17,12 @@ class Evaluation:
     mean: float
     std: float
     best: bool = False  # better than all before
+    success: float | None = None  # share of the episodes whose last info said `is_success`; None: none of them said it
 
     def metrics(self) -> dict[str, float]:
         length = sum(self.lengths) / max(len(self.lengths), 1)
-        return {
+        success = {} if self.success is None else {"eval/success_mean": self.success}
+        return success | {
             "eval/return_mean": self.mean,
             "eval/return_std": self.std,
             "eval/return_min": min(self.returns),
@@ -30,7 +32,8 @@ class Evaluation:
         }
 
     def summary(self) -> dict[str, Any]:
-        return {"mean": self.mean, "std": self.std, "returns": self.returns, "steps": self.steps}
+        success = {} if self.success is None else {"success": self.success}
+        return {"mean": self.mean, "std": self.std, "returns": self.returns, "steps": self.steps} | success
 
 
 @dataclass(slots=True)
