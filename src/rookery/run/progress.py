@@ -48,6 +48,7 @@ class Progress:
     finished: str | None = None  # the reason, in the last report
     _stop: Callable[[str], None] | None = field(default=None, repr=False)
     _record: Callable[[str, Any], None] | None = field(default=None, repr=False)
+    _foreach_env: Callable[..., list[Any]] | None = field(default=None, repr=False)
 
     @property
     def return_mean(self) -> float | None:
@@ -75,6 +76,10 @@ class Progress:
         """Ask the run to end after this round."""
         if self._stop is not None:
             self._stop(reason)
+
+    def foreach_env(self, name: str, *args: Any, **kwargs: Any) -> list[Any]:
+        """Call a method (or read an attribute) of every training env."""
+        return [] if self._foreach_env is None else self._foreach_env(name, *args, **kwargs)
 
     def record(self, name: str, value: Any) -> None:
         """A number of your own: its mean, min and max appear in the next report. Or a Histogram, Image, Video or Table."""

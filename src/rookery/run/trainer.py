@@ -222,7 +222,8 @@ class Trainer:
 
     def progress(self, metrics: dict[str, Any] | None = None, finished: str | None = None) -> Progress:
         counts = self.steps, self.learner.updates, self.episodes
-        return Progress(*counts, metrics or {}, self.evaluation, finished, self.stop, self.meters.record)
+        means = self.stop, self.meters.record, self.pool.foreach_env
+        return Progress(*counts, metrics or {}, self.evaluation, finished, *means)
 
     def report(self, finished: str | None = None) -> Progress:
         """Close the windows of the meters; the line of metrics.jsonl."""
