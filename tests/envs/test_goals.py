@@ -28,7 +28,7 @@ def test_flipping_every_wrong_bit_succeeds_and_ends_the_episode():
 
 def test_n_steps_without_success_truncate():
     env = BitFlip(6)
-    obs, _ = env.reset(seed=0)
+    obs, _ = env.reset(seed=2)
     same = obs["achieved_goal"] == obs["desired_goal"]
     assert same.any()
     bit = int(np.argmax(same))  # a bit that is right is flipped to and fro
