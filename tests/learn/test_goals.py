@@ -6,6 +6,7 @@ from rookery.run.evaluate import evaluate
 from rookery.run.resolve import load_config
 from rookery.run.trainer import Trainer
 
+pytestmark = pytest.mark.slow
 QUIET = {
     "eval": {"every_steps": 0, "at_end": False},
     "checkpoint": {"every_steps": 0},
@@ -53,7 +54,6 @@ def test_bits_are_flipped_to_the_goal_only_with_goals_in_hindsight():
     assert success(BITS, None) < 0.3
 
 
-@pytest.mark.slow
 def test_a_point_is_pushed_to_the_goal_only_with_goals_in_hindsight():
     with_it, without = success(POINT, {"strategy": "future", "k": 4}), success(POINT, None)
     assert with_it >= 0.9

@@ -35,6 +35,7 @@ class Actor:
         self.outputs, self.rule, self.reader, self.device = outputs, rule, reader, torch.device(device)
         self.knobs: Mapping[str, float] = {}
         self.version = 0
+        self.stack = 1  # frames per observation; whoever asks the actor keeps them (`acting.frames`)
         self._inputs: Tree = None
         self._quick: Callable[[Tree], Arrays] | None = None  # for observations of the shapes of `_inputs`
 

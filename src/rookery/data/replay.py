@@ -16,6 +16,7 @@ import torch
 
 from rookery.core.chunk import Chunk
 from rookery.core.errors import UsageError
+from rookery.core.spec import stacked_spec
 from rookery.core.tree import Tree, tree_map
 from rookery.data.aligned import aligned_zeros
 from rookery.data.config import ReplayConfig
@@ -65,7 +66,11 @@ class ReplayStore:
         self._limited = config.max_reuse is not None or config.max_staleness is not None
         self._rng = rng
         self._uniform = np.zeros(config.batch_size)
-        self._batch = tree_map(torch.from_numpy, self._reader.arrays)
+        arrays = dict(self._reader.arrays)
+        for key in ("obs", "next_obs") if stack > 1 else ():  # frames as the networks see them: views
+            spec = stacked_spec(obs_spec, stack)
+            arrays[key] = tree_map(lambda x, leaf: x.reshape(len(x), *leaf.shape), arrays[key], spec)
+        self._batch = tree_map(torch.from_numpy, arrays)
         self._batch["weight"] = torch.from_numpy(aligned_zeros((config.batch_size,), np.float32)).fill_(1.0)
 
     @property

@@ -13,10 +13,11 @@ from typing import Any
 import numpy as np
 
 from rookery.acting.actor import Actor, Message
+from rookery.acting.frames import Frames
 from rookery.acting.players import MAIN, Seating
 from rookery.core.chunk import Chunk, EpisodeEnd
 from rookery.core.errors import UsageError
-from rookery.core.spec import zeros
+from rookery.core.spec import stacked_spec, zeros
 from rookery.core.tree import Tree, flatten, tree_copy_into, tree_map, tree_take
 from rookery.envs.vector import Step, VectorEnv
 
@@ -41,6 +42,7 @@ class Collector:
         seating: Seating | None = None,
         greedy: bool = False,
         index: int = 0,
+        stack_rows: bool = False,
     ):
         self.env, self.rng, self.greedy, self.index = env, rng, greedy, index
         self.players = {MAIN: players} if isinstance(players, Actor) else dict(players)
@@ -56,15 +58,26 @@ class Collector:
         self._rows: dict[str, Tree] | None = None  # preallocated [T, B, …], reused when the chunk's length is the same
         self._plain = True  # the flags of these rows say: no start, no end, no hole
         self._starts = True  # whether any column is at the start of an episode
-        self._no_finals = zeros(env.obs_spec, 0), np.zeros((0, 2), np.int64)
+        stack = max(actor.stack for actor in self.players.values())
+        self.frames = Frames(env.obs_spec, env.num, stack) if stack > 1 else None
+        self._stack_rows = stack_rows and stack > 1  # the rows of chunks hold stacked observations, else single frames
+        self._row_spec = stacked_spec(env.obs_spec, stack) if self._stack_rows else env.obs_spec
+        self._no_finals = zeros(self._row_spec, 0), np.zeros((0, 2), np.int64)
 
     def reset(self) -> None:
         """Start episode 0 in every env."""
         self.obs = tree_map(np.copy, self.env.reset())
         self._begin(np.ones(self.env.num, bool))
+        if self.frames is not None:
+            self.frames.push(self.obs, self.first)
 
     def _begin(self, first: np.ndarray) -> None:
         self.first, self._starts = first, bool(first.any())
+
+    @property
+    def _seen(self) -> Tree:
+        """What the actors see [B, …]: the observations, or the last frames."""
+        return self.obs if self.frames is None else self.frames.stacked
 
     def load(self, messages: dict[str, Message]) -> None:
         for player, message in messages.items():
@@ -116,7 +129,8 @@ class Collector:
         filled = buffer if used == rows else tree_map(lambda x: x[:used], buffer)
         final_obs, final_at = self._stacked(finals) if finals else self._no_finals
         version = self.players[next(iter(self.columns))].version
-        return Chunk(filled, self.obs, final_obs, final_at, version, self.index, ended), limits
+        last = self._seen if self._stack_rows else self.obs
+        return Chunk(filled, last, final_obs, final_at, version, self.index, ended), limits
 
     def _row(self, buffer: dict[str, Tree], t: int, limits: Limits) -> Step:
         started = perf_counter_ns()
@@ -126,13 +140,17 @@ class Collector:
         step = self.env.step(env_action, limit, limits.episodes)
         self.time_act += acted - started
         self.time_env += perf_counter_ns() - acted
-        tree_copy_into(buffer["obs"], t, self.obs)
+        tree_copy_into(buffer["obs"], t, self._seen if self._stack_rows else self.obs)
         for key, value in out.items():
             buffer[key][t] = value
         buffer["reward"][t] = step.reward
         if self._starts or step.marked:
             self._mark(buffer, t, step)
         tree_copy_into(self.obs, ..., step.obs)
+        if self.frames is not None:
+            if self._stack_rows and step.final:
+                step.final = [(i, self.frames.after(i, obs)) for i, obs in step.final]
+            self.frames.push(self.obs, self.first, step.valid)
         if self.on_step is not None:
             self.on_step(self, step)
         return step
@@ -152,13 +170,13 @@ class Collector:
     def _act(self) -> tuple[dict[str, np.ndarray], np.ndarray]:
         actor = self._only
         if actor is not None:
-            out = actor.act(self.obs, self.rng, self.first, greedy=self.greedy)
+            out = actor.act(self._seen, self.rng, self.first, greedy=self.greedy)
             return out, actor.rule.to_env(out["action"])
         merged: dict[str, np.ndarray] = {}
         env_action: np.ndarray | None = None
         for player, columns in self.columns.items():
             actor = self.players[player]
-            out = actor.act(tree_take(self.obs, columns), self.rng, self.first[columns], greedy=self.greedy)
+            out = actor.act(tree_take(self._seen, columns), self.rng, self.first[columns], greedy=self.greedy)
             given = actor.rule.to_env(out["action"])
             if env_action is None:
                 env_action = np.zeros((self.env.num, *given.shape[1:]), given.dtype)
@@ -173,7 +191,7 @@ class Collector:
             num = self.env.num
             sample = self._shapes()
             flags = {key: np.zeros((rows, num), bool) for key in ("terminated", "truncated", "first", "valid")}
-            self._rows = {"obs": zeros(self.env.obs_spec, rows, num), **sample(rows), **flags}
+            self._rows = {"obs": zeros(self._row_spec, rows, num), **sample(rows), **flags}
             self._rows["reward"] = np.zeros((rows, num), np.float32)
             self._plain = False
         if not self._plain:
@@ -211,7 +229,8 @@ class Collector:
     def state(self) -> dict[str, Any]:
         if self.obs is None:
             self.reset()
-        return {"env": self.env.state(), "obs": tree_map(np.copy, self.obs), "first": self.first.copy()}
+        now = {"env": self.env.state(), "obs": tree_map(np.copy, self.obs), "first": self.first.copy()}
+        return now if self.frames is None else now | self.frames.state()
 
     def restore(self, state: dict[str, Any]) -> None:
         self.env.restore(state["env"])
@@ -220,6 +239,9 @@ class Collector:
         for path, now in flatten(self.obs).items():  # where the env could not be put back, another episode begins
             first |= (np.asarray(flatten(state["obs"])[path]) != now).reshape(self.env.num, -1).any(1)
         self._begin(first)
+        if self.frames is not None:
+            self.frames.restore(state)
+            self.frames.push(self.obs, self.first, np.zeros(self.env.num, bool))  # another episode has other frames
 
     def close(self) -> None:
         self.env.close()

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from rookery.acting.actor import Actor
+from rookery.acting.frames import Frames
 from rookery.core.chunk import EpisodeEnd
 from rookery.core.errors import EnvError
 from rookery.envs.vector import VectorEnv
@@ -21,11 +22,12 @@ def evaluate(env: VectorEnv, actor: Actor, episodes: int, *, steps: int = 0) -> 
     """`episodes` / env.num greedy episodes per env, from the env's first episode on: the same every time."""
     quota = -(-episodes // env.num)
     done: list[list[EpisodeEnd]] = [[] for _ in range(env.num)]
-    obs = env.reset()
+    obs, first = env.reset(), np.ones(env.num, bool)
+    frames = Frames(env.obs_spec, env.num, actor.stack) if actor.stack > 1 else None
     for _ in range(LONGEST):
-        out = actor.act(obs, None, greedy=True)
+        out = actor.act(obs if frames is None else frames.push(obs, first), None, greedy=True)
         step = env.step(actor.rule.to_env(out["action"]))
-        obs = step.obs
+        obs, first = step.obs, ~step.valid | step.terminated | step.truncated  # a dead step comes before a start
         for end in step.ended:
             if len(done[end.env]) < quota:
                 done[end.env].append(end)

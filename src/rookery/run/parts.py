@@ -17,6 +17,8 @@ from rookery.algos.base import Algorithm
 from rookery.core.errors import ConfigError
 from rookery.core.rng import Streams
 from rookery.core.schedule import Schedule
+from rookery.core.spec import stacked_spec
+from rookery.core.tree import Tree
 from rookery.data.hindsight import GoalFunctions
 from rookery.data.replay import ReplayStore
 from rookery.data.rollout import RolloutStore
@@ -43,10 +45,13 @@ class Parts:
     knobs: dict[str, Schedule]
     mode_reason: str
     env_factory: EnvFactory | None = None
+    frame_spec: Tree = None  # of one observation; networks see `env.stack` of them
 
     def actor(self) -> Actor:
         """An actor of its own on the learner's live weights."""
-        return Actor(self.algo.outputs, self.algo.rule(), self.learner.eager, self.learner.device)
+        actor = Actor(self.algo.outputs, self.algo.rule(), self.learner.eager, self.learner.device)
+        actor.stack = self.config.env.stack
+        return actor
 
     def eval_env(self, num: int, purpose: str = "eval") -> VectorEnv:
         """Envs with the evaluation wrappers, and seeds that depend on `purpose` only."""
@@ -77,7 +82,8 @@ def build_parts(config: Config, *, env: EnvFactory | None = None, mode: Mode | N
         for w in range(workers):
             vectors.append(make_env(config, streams, num, "train", worker=w, factory=env))
             unfinished.callback(vectors[-1].close)
-        algo = config.algorithm(config.algo, vectors[0].obs_spec, vectors[0].action_spec, config.model)
+        obs_spec = stacked_spec(vectors[0].obs_spec, config.env.stack)
+        algo = config.algorithm(config.algo, obs_spec, vectors[0].action_spec, config.model)
         chosen, reason = (mode, "as in the run being resumed") if mode else choose_mode(config)
         automatic = mode is None and config.learning.mode == "auto"
         learner = Learner(
@@ -89,9 +95,11 @@ def build_parts(config: Config, *, env: EnvFactory | None = None, mode: Mode | N
     for w, vector in enumerate(vectors):
         rule = algo.rule(w * num, workers * num)
         actor = Actor(algo.outputs, rule, learner.eager, learner.device)
-        collectors.append(Collector(vector, actor, streams.numpy(f"act/{w}"), index=w))
+        actor.stack = config.env.stack
+        stacked = algo.store_kind == "rollout"  # a rollout is read once: nothing is saved by stacking it later
+        collectors.append(Collector(vector, actor, streams.numpy(f"act/{w}"), index=w, stack_rows=stacked))
     knobs = {name: schedule.resolved(config.train.max_steps) for name, schedule in algo.knobs().items()}
-    return Parts(config, streams, algo, learner, store, LocalPool(collectors), knobs, reason, env)
+    return Parts(config, streams, algo, learner, store, LocalPool(collectors), knobs, reason, env, vectors[0].obs_spec)
 
 
 def build_store(config: Config, algo: Algorithm, env: VectorEnv, streams: Streams) -> Store:
@@ -107,6 +115,7 @@ def build_store(config: Config, algo: Algorithm, env: VectorEnv, streams: Stream
         n_step=getattr(config.algo, "n_step", 1),
         rng=streams.numpy("store"),
         collectors=workers,
+        stack=config.env.stack,
         goals=GoalFunctions(env.method("compute_reward"), env.method("compute_terminated")),
     )
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from rookery.acting.actor import Message
+from rookery.acting.frames import repeated
 from rookery.acting.players import MAIN
 from rookery.core.chunk import Chunk
 from rookery.core.errors import ConfigError
@@ -167,7 +168,10 @@ class Trainer:
         """Normalisers learn the statistics of what was just learnt from, so a rollout is judged as it was acted."""
         if self.config.model.normalise_obs:
             valid = chunk.rows["valid"]
-            self.learner.observe(tree_take(chunk.rows["obs"], valid))
+            obs, stack = tree_take(chunk.rows["obs"], valid), self.config.env.stack
+            if stack > 1 and self.algo.store_kind == "replay":
+                obs = repeated(obs, self.algo.obs_spec, stack)
+            self.learner.observe(obs)
 
     def knobs_now(self) -> dict[str, float]:
         """Scheduled numbers at the present step."""
