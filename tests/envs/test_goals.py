@@ -66,9 +66,7 @@ def test_reaching_is_a_success_but_no_end():
     env = Reach()
     obs, _ = env.reset(seed=0)
     for _ in range(20):
-        obs, reward, terminated, _, info = env.step(
-            np.clip((obs["desired_goal"] - obs["achieved_goal"]) / 0.2, -1, 1)
-        )
+        obs, reward, terminated, _, info = env.step(np.clip((obs["desired_goal"] - obs["achieved_goal"]) / 0.2, -1, 1))
         assert not terminated
     assert (reward, info["is_success"]) == (0.0, True)
 

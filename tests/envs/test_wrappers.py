@@ -37,9 +37,7 @@ BOX = spaces.Box(-1.0, 1.0, (2,), np.float32)
 
 
 def built(factory, *wrappers, **config):
-    env = make(
-        EnvConfig(wrappers=wrappers, **config), count=1, purpose="train", streams=Streams(0), factory=factory
-    )
+    env = make(EnvConfig(wrappers=wrappers, **config), count=1, purpose="train", streams=Streams(0), factory=factory)
     env.reset()
     return env
 
@@ -101,7 +99,11 @@ def test_the_time_left_is_an_entry_of_a_dict():
     [
         (lambda: Echo(BOX, BOX), {}, r"no time limit\. Set env\.max_episode_steps"),
         (lambda: Echo(spaces.Discrete(3), BOX), {"max_episode_steps": 3}, "a vector of floats or a Dict"),
-        (lambda: Echo(spaces.Dict({"time_left": BOX}), BOX), {"max_episode_steps": 3}, "already has an entry 'time_left'"),
+        (
+            lambda: Echo(spaces.Dict({"time_left": BOX}), BOX),
+            {"max_episode_steps": 3},
+            "already has an entry 'time_left'",
+        ),
     ],
 )
 def test_time_awareness_says_what_it_lacks(factory, config, told):

@@ -29,7 +29,7 @@ class Policy:
         """`batch.obs` [N, …] → Batch(action=[N, …]) as the env wants it."""
         obs = self.cast(batch["obs"])
         if self.actor.stack > 1:
-            obs = self._stacked(obs, batch["first"] if "first" in batch else None)
+            obs = self._stacked(obs, batch.get("first"))
         out = self.actor.act(obs, self.rng, greedy=greedy)
         action = self.actor.rule.to_env(out["action"])
         if isinstance(self.action_spec, Leaf) and self.action_spec.start:

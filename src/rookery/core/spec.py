@@ -123,11 +123,11 @@ def _stacked_leaf(leaf: Leaf, stack: int, path: str) -> Leaf:
         raise ConfigError(
             f"env.stack={stack} cannot stack {where}, which is {describe(leaf)}: Box, Discrete and MultiBinary can be stacked."
         )
-    bounds = {
-        name: None if bound is None else np.repeat(bound[None], stack, axis=0).reshape(shape)
-        for name, bound in (("low", leaf.low), ("high", leaf.high))
-    }
-    return Leaf(leaf.kind, shape, leaf.dtype, leaf.sizes * stack, **bounds)
+    low, high = (
+        None if bound is None else np.repeat(bound[None], stack, axis=0).reshape(shape)
+        for bound in (leaf.low, leaf.high)
+    )
+    return Leaf(leaf.kind, shape, leaf.dtype, leaf.sizes * stack, low=low, high=high)
 
 
 def without_mask(spec: Tree) -> Tree:

@@ -40,7 +40,9 @@ class GoalFunctions:
 class Hindsight:
     """Relabels batches of a ring in place. `arrays` are those of the ring's reader, with n_step = 1."""
 
-    def __init__(self, config: HindsightConfig, ring: Ring, arrays: dict[str, Tree], gamma: float, goals: GoalFunctions):
+    def __init__(
+        self, config: HindsightConfig, ring: Ring, arrays: dict[str, Tree], gamma: float, goals: GoalFunctions
+    ):
         check_goals(ring.fields["obs"], goals)
         self._ring, self._arrays, self._gamma, self._goals = ring, arrays, gamma, goals
         self._strategy, self._share = STRATEGIES[config.strategy], config.k / (config.k + 1)
@@ -77,7 +79,9 @@ class Hindsight:
         """The env's answer for copies of the goals: [N] finite numbers."""
         count = len(goal)
         try:
-            answer = np.asarray(getattr(self._goals, name)(achieved.copy(), goal.copy(), self._infos[:count]), np.float32)
+            answer = np.asarray(
+                getattr(self._goals, name)(achieved.copy(), goal.copy(), self._infos[:count]), np.float32
+            )
         except Exception as error:
             raise EnvError(
                 f"{name} of the env failed for {count} goals at once: {type(error).__name__}: {error}. Hindsight calls it with "

@@ -80,7 +80,8 @@ class ActionRescale(gymnasium.wrappers.RescaleAction):
                 f"action_rescale maps [{low}, {high}] to the bounds of a Box with finite bounds; the action space is {space}. "
                 "Leave it out, or give the env's actions bounds."
             )
-        super().__init__(env, space.dtype.type(low), space.dtype.type(high))
+        as_bound = np.dtype(space.dtype).type
+        super().__init__(env, as_bound(low), as_bound(high))
 
 
 class TimeAwareness(gymnasium.Wrapper):
@@ -88,8 +89,8 @@ class TimeAwareness(gymnasium.Wrapper):
 
     def __init__(self, env: gymnasium.Env, limit: int | None = None):
         super().__init__(env)
-        self.limit = limit or _time_limit(env)
-        if not self.limit or self.limit < 1:
+        self.limit: int = limit or _time_limit(env) or 0
+        if self.limit < 1:
             raise ConfigError(
                 "time_awareness: the env has no time limit. Set env.max_episode_steps, or give the wrapper its `limit` in steps."
             )
@@ -98,8 +99,8 @@ class TimeAwareness(gymnasium.Wrapper):
         if isinstance(space, spaces.Dict):
             self.observation_space = _with_parts(space, {"time_left": share}, "time_awareness")
         elif isinstance(space, spaces.Box) and len(space.shape) == 1 and np.issubdtype(space.dtype, np.floating):
-            bounds = (np.append(space.low, 0.0), np.append(space.high, 1.0))
-            self.observation_space = spaces.Box(*(bound.astype(np.float32) for bound in bounds), dtype=np.float32)
+            low, high = (np.append(space.low, 0.0), np.append(space.high, 1.0))
+            self.observation_space = spaces.Box(low.astype(np.float32), high.astype(np.float32), dtype=np.float32)
         else:
             raise ConfigError(
                 f"time_awareness needs a vector of floats or a Dict observation, got {space}. Put it into a Dict with a wrapper."
@@ -141,9 +142,13 @@ class PreviousStep(gymnasium.Wrapper):
         self._plain = not isinstance(inner, spaces.Dict)
         self._width = spaces.flatdim(env.action_space)
         flat = spaces.flatten_space(env.action_space)
+        assert isinstance(flat, spaces.Box), "spaces of fixed size, and we know no others, are flattened to a Box"
         bounds = (flat.low.astype(np.float32), flat.high.astype(np.float32))
         unbounded = spaces.Box(-np.inf, np.inf, (1,), np.float32)
-        parts = {"previous_action": spaces.Box(*bounds, dtype=np.float32), "previous_reward": unbounded}
+        parts: dict[str, spaces.Space] = {
+            "previous_action": spaces.Box(*bounds, dtype=np.float32),
+            "previous_reward": unbounded,
+        }
         self.observation_space = _with_parts(space, parts, "previous_step")
 
     def reset(self, **kwargs: Any) -> tuple[Any, dict[str, Any]]:
