@@ -1,4 +1,4 @@
-"""The learning gates: does the last policy at the step budget reach its return, over many seeds?
+"""The learning gates: does the last policy at the step budget reach its return (or share of successes), over many seeds?
 
     python bench/learn.py [PRESET …] [--seeds N] [--first SEED] [--jobs J] [--out DIR] [key=value …]
 
@@ -15,6 +15,7 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -22,14 +23,26 @@ import numpy as np
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "src" / "rookery" / "zoo" / "results.json"
 CURVES = ROOT / "docs" / "curves"
-GATES = {  # preset → (seeds, return that the interquartile mean must reach)
-    "cartpole-dqn": (10, 475.0),
-    "cartpole-ppo": (10, 475.0),
-    "pendulum-sac": (10, -200.0),
-    "pendulum-ppo": (10, -200.0),
-    "acrobot-dqn": (5, -85.0),
-    "cartpole-novel-r2d2": (10, 450.0),
-    "cartpole-novel-ppo-lstm": (10, 450.0),
+
+
+@dataclass(frozen=True, slots=True)
+class Gate:
+    """What a preset must reach."""
+
+    seeds: int
+    wanted: float  # for the interquartile mean over the seeds
+    figure: str = "return"  # of the greedy episodes: "return" (mean) or "success" (share of successes)
+
+
+GATES = {
+    "cartpole-dqn": Gate(10, 475.0),
+    "cartpole-ppo": Gate(10, 475.0),
+    "pendulum-sac": Gate(10, -200.0),
+    "pendulum-ppo": Gate(10, -200.0),
+    "acrobot-dqn": Gate(5, -85.0),
+    "bitflip8-dqn-her": Gate(5, 0.9, "success"),
+    "cartpole-novel-r2d2": Gate(10, 450.0),
+    "cartpole-novel-ppo-lstm": Gate(10, 450.0),
 }
 EPISODES, TEST_SEED = 100, 1_000_003
 
@@ -80,14 +93,16 @@ def one(preset: str, seed: int, out: Path, overrides: list[str]) -> dict:
     result = json.loads(judged.stdout)
     summary = json.loads((folder / "summary.json").read_text())
     lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-    curve = [(m["eval/steps"], m["eval/return_mean"]) for m in lines if "eval/return_mean" in m]
+    figure = GATES[preset].figure
+    value = result["mean" if figure == "return" else figure]
+    curve = [(m["eval/steps"], m[f"eval/{figure}_mean"]) for m in lines if f"eval/{figure}_mean" in m]
     print(
-        f"{preset} seed {seed}: {result['mean']:.1f} ± {result['std']:.1f}  ({time.monotonic() - started:.0f} s, {summary['learning_mode']})",
+        f"{preset} seed {seed}: {figure} {value:.4g}, returns {result['mean']:.1f} ± {result['std']:.1f}  ({time.monotonic() - started:.0f} s, {summary['learning_mode']})",
         flush=True,
     )
     return {
         "seed": seed,
-        "mean": result["mean"],
+        "mean": value,
         "steps": summary["steps"],
         "mode": summary["learning_mode"],
         "curve": curve,
@@ -99,21 +114,22 @@ def gate(preset: str, seeds: range, out: Path, jobs: int, overrides: list[str]) 
         runs = list(pool.map(lambda seed: one(preset, seed, out, overrides), seeds))
     means = np.array([run["mean"] for run in runs])
     low, high = interval(means)
-    wanted = GATES[preset][1]
+    wanted, figure = GATES[preset].wanted, GATES[preset].figure
     passed = iqm(means) >= wanted
     print(
-        f"{preset}: IQM {iqm(means):.1f} [{low:.1f}, {high:.1f}] over {len(runs)} seeds, gate {wanted}: {'met' if passed else 'MISSED'}",
+        f"{preset}: IQM of the {figure} {iqm(means):.4g} [{low:.4g}, {high:.4g}] over {len(runs)} seeds, gate {wanted}: {'met' if passed else 'MISSED'}",
         flush=True,
     )
-    return {"iqm": iqm(means), "low": low, "high": high, "gate": wanted, "met": bool(passed), "runs": runs}
+    found = {"iqm": iqm(means), "low": low, "high": high, "gate": wanted, "met": bool(passed), "runs": runs}
+    return found if figure == "return" else found | {"figure": figure}
 
 
 def store(preset: str, result: dict) -> None:
     """Figure into the zoo, curve into the docs."""
     results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
-    runs = result["runs"]
+    runs, figure = result["runs"], result.get("figure", "return")
     measured = {
-        "return_iqm": round(result["iqm"], 2),
+        f"{figure}_iqm": round(result["iqm"], 2),
         "interval": [round(result["low"], 2), round(result["high"], 2)],
         "steps": runs[0]["steps"],
         "seeds": len(runs),
@@ -139,9 +155,9 @@ def main() -> None:
     presets = [word for word in args.words if "=" not in word] or list(GATES)
     failed = []
     for preset in presets:
-        count = args.seeds or GATES[preset][0]
+        count = args.seeds or GATES[preset].seeds
         result = gate(preset, range(args.first, args.first + count), args.out, args.jobs, overrides)
-        if not overrides and args.first == 0 and count >= GATES[preset][0]:
+        if not overrides and args.first == 0 and count >= GATES[preset].seeds:
             store(preset, result)
         if not result["met"]:
             failed.append(preset)

@@ -133,7 +133,9 @@ def results() -> str:
             rows.append([command, row["status"], "not measured", "", "", ""])
             continue
         low, high = m["interval"]
-        figures = [f"{m['return_iqm']:g} [{low:g}, {high:g}]", f"{m['gate']:g}", f"{m['steps']:,}".replace(",", " ")]
+        name, value = ("", m["return_iqm"]) if "return_iqm" in m else ("success ", m["success_iqm"])
+        steps = f"{m['steps']:,}".replace(",", " ")
+        figures = [f"{name}{value:g} [{low:g}, {high:g}]", f"{name}{m['gate']:g}", steps]
         rows.append([command, row["status"], *figures, str(m["seeds"])])
     return table(["command", "status", "return", "gate", "env steps", "seeds"], rows)
 

@@ -76,6 +76,6 @@ def panel(axis: Any, found: dict[str, Any]) -> None:
     axis.axhline(found["gate"], color=GATE, linestyle="--", linewidth=0.9)
     axis.set_title(f"{found['preset']}  ({len(found['runs'])} seeds)", fontsize=8)
     axis.set_xlabel("env steps")
-    axis.set_ylabel("greedy return")
+    axis.set_ylabel(f"greedy {found.get('figure', 'return')}")
     axis.xaxis.set_major_formatter(lambda value, _: f"{value / 1000:g}k")
     axis.margins(x=0.01)

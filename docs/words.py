@@ -14,12 +14,14 @@ GENERAL = {
     "episode/length_min": "shortest of these episodes",
     "episode/length_max": "longest of these episodes",
     "episode/length_std": "standard deviation of these lengths",
+    "episode/success_mean": "share of these episodes that ended with `is_success` in their info (envs that tell it)",
     "eval/return_mean": "mean return of the greedy episodes of the latest evaluation, on raw rewards",
     "eval/return_std": "standard deviation of these returns",
     "eval/return_min": "smallest of these returns",
     "eval/return_max": "largest of these returns",
     "eval/return_best": "largest `eval/return_mean` of the run so far",
     "eval/length_mean": "mean number of steps of the greedy episodes",
+    "eval/success_mean": "share of the greedy episodes that ended with `is_success` in their info (envs that tell it)",
     "eval/steps": "env steps of training when the evaluation took place",
 }
 

@@ -19,6 +19,7 @@ _PUBLIC = {  # name → module that defines it
     "Collector": "rookery.run.collector",
     "Config": "rookery.run.resolve",
     "ConfigError": "rookery.core.errors",
+    "Curriculum": "rookery.run.curriculum",
     "Diverged": "rookery.core.errors",
     "EnvError": "rookery.core.errors",
     "Experiment": "rookery.run.experiment",
@@ -69,6 +70,7 @@ if TYPE_CHECKING:
     from rookery.learning.learner import Learner as Learner
     from rookery.run.callbacks import Callback as Callback
     from rookery.run.collector import Collector as Collector
+    from rookery.run.curriculum import Curriculum as Curriculum
     from rookery.run.evaluate import evaluate_run as evaluate_run
     from rookery.run.experiment import Experiment as Experiment
     from rookery.run.load import load_policy as load_policy

@@ -58,8 +58,12 @@ def test_the_table_of_results_shows_figures_only_where_they_were_measured(tmp_pa
         "mode": "compiled",
     }
     rows = {"a-dqn": {"status": "gold", "measured": measured}, "b-ppo": {"status": "draft", "measured": None}}
+    rest = {key: value for key, value in measured.items() if key != "return_iqm"}
+    success = rest | {"success_iqm": 0.97, "interval": [0.95, 1.0], "gate": 0.9}
+    rows["c-her"] = {"status": "gold", "measured": success}
     monkeypatch.setattr(build, "RESULTS", tmp_path / "results.json")
     build.RESULTS.write_text(json.dumps(rows))
     lines = build.results().splitlines()
     assert lines[2] == "| `rookery train a-dqn` | gold | 498.25 [490, 500] | 475 | 50 000 | 10 |"
     assert lines[3] == "| `rookery train b-ppo` | draft | not measured |  |  |  |"
+    assert lines[4] == "| `rookery train c-her` | gold | success 0.97 [0.95, 1] | success 0.9 | 50 000 | 10 |"

@@ -44,6 +44,24 @@ def test_episode_metrics_are_absent_before_the_first_end_and_cover_the_last_k_af
     assert meter.custom.report() == {"crashes_mean": 10.0, "crashes_min": 0.0, "crashes_max": 20.0}
 
 
+def test_success_is_averaged_over_the_episodes_that_tell_it() -> None:
+    meter = EpisodeMeter(3)
+    meter.add(episode(1.0, 1))
+    assert "episode/success_mean" not in meter.report()
+    for told in (True, np.bool_(False), 0.0, 1):
+        end = episode(1.0, 1)
+        end.info["is_success"] = told
+        meter.add(end)
+    assert meter.report()["episode/success_mean"] == 1 / 3  # false, 0.0, 1: the first is out of the window
+    other = EpisodeMeter(3)
+    other.restore(meter.state())
+    assert other.report() == meter.report()
+    old = meter.state()
+    del old["successes"]  # a checkpoint of 0.1.0
+    other.restore(old)
+    assert "episode/success_mean" not in other.report()
+
+
 def test_update_metrics_are_means_over_the_updates_since_the_last_report() -> None:
     meter = UpdateMeter()
     names = ("q/loss", "q/grad_norm")

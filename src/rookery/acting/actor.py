@@ -48,6 +48,7 @@ class Actor:
         self.version = 0
         self.memory_spec = memory
         self.memory: Memory | None = None  # made for as many seats as the first observations have
+        self.stack = 1  # frames per observation; whoever asks the actor keeps them (`acting.frames`)
         self._inputs: Tree = None
         self._source: Any = None  # the reader that was used last
         self._quick: Callable[[Tree], tuple[Arrays, Tree]] | None = (

@@ -7,26 +7,31 @@ from typing import Any
 import numpy as np
 
 from rookery.acting.actor import Actor
+from rookery.acting.frames import Frames
 from rookery.core.batch import Batch
 from rookery.core.spec import Leaf
-from rookery.core.tree import Tree, tree_map
+from rookery.core.tree import Tree, leaves, tree_map
 
 
 class Policy:
     """Acts greedily, or (`greedy=False`) as in training with its own random stream.
 
-    A policy with memory remembers from call to call, per row of the batch: pass `first` (true where an episode begins) in the
-    batch, or call `reset()`.
+    A policy with memory, or with stacked frames (env.stack; it is given single ones), remembers from call to call, per row of the batch:
+    pass `first` (true where an episode begins) in the batch, or call `reset()`.
     """
 
     def __init__(self, actor: Actor, obs_spec: Tree, action_spec: Tree, seed: int = 0):
         self.actor, self.obs_spec, self.action_spec = actor, obs_spec, action_spec
         self.rng = np.random.Generator(np.random.PCG64(seed))
+        self._frames: Frames | None = None
 
     def __call__(self, batch: Any, *, greedy: bool = True) -> Batch:
         """`batch.obs` [N, …] → Batch(action=[N, …]) as the env wants it."""
         obs, first = self.cast(batch["obs"]), batch.get("first", None)
-        out = self.actor.act(obs, self.rng, None if first is None else np.asarray(first, bool), greedy=greedy)
+        first = None if first is None else np.asarray(first, bool)
+        if self.actor.stack > 1:
+            obs = self._stacked(obs, first)
+        out = self.actor.act(obs, self.rng, first, greedy=greedy)
         action = self.actor.rule.to_env(out["action"])
         if isinstance(self.action_spec, Leaf) and self.action_spec.start:
             action = action + self.action_spec.start
@@ -34,8 +39,16 @@ class Policy:
 
     def reset(self, seats: Any = None) -> None:
         """Forget what was seen, in all rows or in these."""
+        if seats is None:
+            self._frames = None
         if self.actor.memory is not None:
             self.actor.memory.reset(seats)
+
+    def _stacked(self, obs: Tree, first: Any) -> Tree:
+        rows = len(leaves(obs)[0])
+        if self._frames is None or len(leaves(self._frames.stacked)[0]) != rows:
+            self._frames, first = Frames(self.obs_spec, rows, self.actor.stack), np.ones(rows, bool)
+        return self._frames.push(obs, first)
 
     def cast(self, obs: Any) -> Tree:
         """Arrays of the dtypes the networks were built for; a tuple observation may be given as a tuple."""

@@ -81,9 +81,10 @@ def _rows(kind: str) -> list[dict[str, Any]]:
     if kind == "env":
         import gymnasium
 
-        from rookery.envs import probes
+        from rookery.envs import goals, probes
 
         probes.register()
+        goals.register()
         known = {row["name"] for row in rows}
         specs = sorted(gymnasium.registry.items())
         rows += [

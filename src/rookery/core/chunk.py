@@ -24,6 +24,12 @@ class EpisodeEnd:
     info: dict[str, Any] = field(default_factory=dict)
     metrics: dict[str, float] = field(default_factory=dict)  # numbers that callbacks attached to the episode
 
+    @property
+    def success(self) -> float | None:
+        """1.0 or 0.0 if the last info tells `is_success` (a goal env's word), else None."""
+        told = self.info.get("is_success")
+        return None if told is None else float(bool(np.all(told)))
+
 
 @dataclass(slots=True)
 class Chunk:

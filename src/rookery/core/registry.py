@@ -40,6 +40,8 @@ class Entry:
 
 _ALGOS = "rookery.algos."
 _ZOO = "rookery.zoo.classic:"
+_GOALS = "rookery.zoo.goals:"
+_WRAPPERS = "rookery.envs.wrappers:"
 _NETS = "rookery.nets."
 _SINKS = "rookery.run.sinks."
 _BUILTIN: dict[str, dict[str, tuple[str, str]]] = {  # kind → name → (target, summary)
@@ -60,6 +62,7 @@ _BUILTIN: dict[str, dict[str, tuple[str, str]]] = {  # kind → name → (target
         "acrobot-dqn": (f"{_ZOO}ACROBOT_DQN", "Acrobot-v1 with DQN"),
         "pendulum-sac": (f"{_ZOO}PENDULUM_SAC", "Pendulum-v1 with SAC"),
         "pendulum-ppo": (f"{_ZOO}PENDULUM_PPO", "Pendulum-v1 with PPO"),
+        "bitflip8-dqn-her": (f"{_GOALS}BITFLIP8_DQN_HER", "8 bits to flip, with DQN and goals in hindsight"),
     },
     "model": {
         "encoder": (f"{_NETS}encoders:Encoder", "features of any observation, built from its space"),
@@ -67,8 +70,11 @@ _BUILTIN: dict[str, dict[str, tuple[str, str]]] = {  # kind → name → (target
         "actor-critic": (f"{_NETS}policy:ActorCritic", "policy and value, with encoders shared or apart"),
     },
     "wrapper": {
-        "reward_clip": ("rookery.envs.wrappers:RewardClip", "rewards limited to [low, high]"),
-        "reward_scale": ("rookery.envs.wrappers:RewardScale", "rewards times a factor"),
+        "reward_clip": (f"{_WRAPPERS}RewardClip", "rewards limited to [low, high], or their sign"),
+        "reward_scale": (f"{_WRAPPERS}RewardScale", "rewards times a factor"),
+        "action_rescale": (f"{_WRAPPERS}ActionRescale", "Box actions in [-1, 1], whatever the env's bounds"),
+        "time_awareness": (f"{_WRAPPERS}TimeAwareness", "the share of the time that is left, in the observation"),
+        "previous_step": (f"{_WRAPPERS}PreviousStep", "the previous action and reward, in the observation"),
         "time_limit": ("gymnasium.wrappers:TimeLimit", "truncates after max_episode_steps"),
     },
     "sink": {

@@ -90,6 +90,46 @@ def describe(spec: Tree) -> str:
     return "{" + ", ".join(f"{path}: {describe(leaf)}" for path, leaf in walk(spec)) + "}"
 
 
+def is_mask(path: str) -> bool:
+    """Whether a leaf of an observation, by its path, is the action mask: it belongs to one step and is never stacked."""
+    return path == MASK
+
+
+def stacked_spec(obs_spec: Tree, stack: int) -> Tree:
+    """The observation as networks see it with the last `stack` frames: [stack, *frame], oldest first.
+
+    Frames of an image become its channels: [C, H, W] gives [stack · C, H, W], [H, W] and [H, W, 1] give [stack, H, W].
+    """
+    if stack == 1:
+        return obs_spec
+    flat = {path: leaf if is_mask(path) else _stacked_leaf(leaf, stack, path) for path, leaf in walk(obs_spec)}
+    parts = iter(flat.values())
+    return tree_map(lambda _: next(parts), obs_spec)
+
+
+def _stacked_leaf(leaf: Leaf, stack: int, path: str) -> Leaf:
+    if leaf.kind == "discrete":
+        return Leaf("multi_discrete", (stack,), leaf.dtype, leaf.sizes * stack)
+    shape, where = (stack, *leaf.shape), f"the observation {path!r}" if path else "the observation"
+    if leaf.is_image:
+        channels_first, gray = leaf.shape[0] < leaf.shape[2], leaf.shape[2] == 1
+        if not channels_first and not gray:
+            raise ConfigError(
+                f"env.stack={stack} cannot stack {where} of shape {leaf.shape}: images need their channels first, [C, H, W], or none. "
+                "Turn the axes with a wrapper."
+            )
+        shape = (stack * leaf.shape[0], *leaf.shape[1:]) if channels_first else (stack, *leaf.shape[:2])
+    if leaf.kind == "multi_discrete":
+        raise ConfigError(
+            f"env.stack={stack} cannot stack {where}, which is {describe(leaf)}: Box, Discrete and MultiBinary can be stacked."
+        )
+    low, high = (
+        None if bound is None else np.repeat(bound[None], stack, axis=0).reshape(shape)
+        for bound in (leaf.low, leaf.high)
+    )
+    return Leaf(leaf.kind, shape, leaf.dtype, leaf.sizes * stack, low=low, high=high)
+
+
 def without_mask(spec: Tree) -> Tree:
     """The observation as networks see it: without the action mask; a lone remaining entry is unwrapped."""
     if isinstance(spec, dict) and MASK in spec:

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
 from rookery.core.section import Section
+
+
+class HindsightConfig(Section):
+    """`store.hindsight:` goals in hindsight for goal envs."""
+
+    strategy: Literal["future", "final", "episode"] = "future"  # whose achieved goal: a later step's, the last, any
+    k: Annotated[float, Field(gt=0)] = 4.0  # relabelled transitions per transition left as it was
 
 
 class ReplayConfig(Section):
@@ -19,6 +26,7 @@ class ReplayConfig(Section):
     max_reuse: Annotated[int, Field(ge=1)] | None = None  # draws of one step at most; null: no limit
     max_staleness: Annotated[int, Field(ge=0)] | None = None  # updates; older steps are not drawn; null: no limit
     max_memory: Annotated[float, Field(gt=0, le=1)] | None = 0.8  # of the available memory; null: not checked
+    hindsight: HindsightConfig | None = None  # relabel goals of a goal env when a batch is drawn; null: never
 
     @model_validator(mode="after")
     def _fits(self) -> ReplayConfig:

@@ -16,9 +16,11 @@ import torch
 
 from rookery.core.chunk import Chunk
 from rookery.core.errors import UsageError
+from rookery.core.spec import stacked_spec
 from rookery.core.tree import Tree, tree_map
 from rookery.data.aligned import aligned_zeros
 from rookery.data.config import ReplayConfig
+from rookery.data.hindsight import GoalFunctions, Hindsight
 from rookery.data.limiter import Limiter
 from rookery.data.memory import available_bytes, check_replay_fits
 from rookery.data.pieces import piece
@@ -50,6 +52,7 @@ class ReplayStore:
         stack: int = 1,
         window: Window | None = None,
         extras: dict[str, Tree] | None = None,
+        goals: GoalFunctions | None = None,
     ):
         fields = stored_spec(obs_spec, action_spec, extras)
         if config.max_memory is not None:
@@ -67,12 +70,20 @@ class ReplayStore:
         )
         self._wanted = gather.VALID if window is None else READY  # flag of the rows that may be drawn
         self._attempts = ATTEMPTS * (1 if window is None else window.stride)
+        self._hindsight: Hindsight | None = None
+        if config.hindsight is not None:
+            goals = goals or GoalFunctions(None)
+            self._hindsight = Hindsight(config.hindsight, self._ring, self._reader.arrays, gamma, goals)
         self._limiter = Limiter(config.updates_per_step, config.min_fill)
         self._limited = config.max_reuse is not None or config.max_staleness is not None
         self._rng = rng
         self._uniform = np.zeros(config.batch_size)
         self._complete = 0  # windows that became complete, ever
-        self._batch = tree_map(torch.from_numpy, self._reader.arrays)
+        arrays = dict(self._reader.arrays)
+        for key in ("obs", "next_obs") if stack > 1 else ():  # frames as the networks see them: views
+            spec = stacked_spec(obs_spec, stack)
+            arrays[key] = tree_map(lambda x, leaf: x.reshape(len(x), *leaf.shape), arrays[key], spec)
+        self._batch = tree_map(torch.from_numpy, arrays)
         self._batch["weight"] = torch.from_numpy(aligned_zeros((config.batch_size,), np.float32)).fill_(1.0)
 
     @property
@@ -104,6 +115,8 @@ class ReplayStore:
         """One batch for one update; its tensors and keys are overwritten by the next call, unless copied."""
         self._draw()
         self._reader.read()
+        if self._hindsight is not None:
+            self._hindsight.relabel(self._reader.index, self._rng)
         self._limiter.spend()
         if copy:
             return tree_map(torch.clone, self._batch), self._reader.index.copy()

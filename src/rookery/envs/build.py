@@ -14,7 +14,7 @@ from gymnasium.vector import VectorEnv as GymnasiumVector
 from rookery.core import registry
 from rookery.core.errors import ConfigError, EnvError, RookeryError
 from rookery.core.rng import Streams
-from rookery.envs import partial, probes
+from rookery.envs import goals, partial, probes
 from rookery.envs.adapters import FourTuple, accepts
 from rookery.envs.config import EnvConfig
 from rookery.envs.gymvector import FromVector
@@ -103,6 +103,7 @@ def _base(
         raise ConfigError(f"{both}: give one of them, for example env.id=CartPole-v1")
     probes.register()
     partial.register()
+    goals.register()
     target = factory if factory is not None else _target(str(config.id))
     if isinstance(target, str):
         return _registered(target, config, kwargs, places["index"]), True
@@ -142,6 +143,7 @@ def find_spec(env_id: str) -> Any:
     """gymnasium's entry of an id, or a ConfigError with the nearest names or the package to install."""
     probes.register()
     partial.register()
+    goals.register()
     if env_id.startswith("ALE/"):
         if importlib.util.find_spec("ale_py") is None:
             raise ConfigError(f"{env_id} needs ale-py, which is not installed: {_EXTRAS['ale_py'][1]}")

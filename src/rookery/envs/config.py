@@ -36,6 +36,7 @@ class EnvConfig(Section):
     wrappers: Wrappers = ()  # wrappers of every env, innermost first
     train_wrappers: Wrappers = ()  # further wrappers of training envs only, e.g. reward_clip
     eval_wrappers: Wrappers = ()  # further wrappers of evaluation envs only
+    stack: Limit = 1  # frames that the networks see at once, the last k; stored once, repeated at an episode's start
     max_episode_steps: Limit | None = None  # env steps until truncation; None: what the id was registered with
     api: Literal["auto", "gymnasium", "four"] = "auto"  # four: the old API, step() -> obs, reward, done, info
     engine: Literal["auto", "inprocess", "vector"] = "auto"  # vector: the id's own vectorised engine; auto: inprocess

@@ -21,6 +21,7 @@ from rookery.core.errors import Diverged, EnvError
 from rookery.core.tree import Tree, tree_take
 from rookery.envs.actions import batched, not_finite
 from rookery.envs.boundary import BadValue, Receiver
+from rookery.envs.settings import BEFORE, Settings
 from rookery.envs.vector import SeedOf, Step, VectorEnv
 
 log = logging.getLogger(__name__)
@@ -46,6 +47,7 @@ class FromVector(VectorEnv):
         self._total = np.zeros(self.num, np.float64)
         self._seed: list[int | None] = [None] * self.num
         self._resumes = 0
+        self._settings = Settings(1)  # all envs are told the same
         self._told_reuse = False
 
     def reset(self) -> Tree:
@@ -81,14 +83,20 @@ class FromVector(VectorEnv):
         return out
 
     def call(self, name: str, *args: Any, **kwargs: Any) -> list[Any]:
+        if args or kwargs:
+            self._settings.note(name, args, kwargs, [0])
         return list(self.env.call(name, *args, **kwargs))  # type: ignore[attr-defined]  # not in the base class
 
     def state(self) -> dict[str, Any]:
-        return {"episode": self._episode.copy(), "resumes": self._resumes}
+        self._settings.begin(0)  # nothing is replayed: only the last call of each method counts
+        return {"episode": self._episode.copy(), "resumes": self._resumes, "settings": self._settings.state(0)}
 
     def restore(self, state: dict[str, Any]) -> None:
         self._resumes = int(state["resumes"]) + 1
         self._episode[:] = np.asarray(state["episode"]) + 1
+        self._settings.restore(0, state.get("settings"))
+        for name, args, kwargs in self._settings.at(0, BEFORE):
+            self.env.call(name, *args, **kwargs)  # type: ignore[attr-defined]  # not in the base class
         self._start(f"resumed {self._resumes}")  # other seeds than before: the first episodes must not come again
 
     def close(self) -> None:

@@ -1,7 +1,9 @@
 """InProcess: gymnasium envs stepped one after the other in this process.
 
 An ended env is reset at once. Env i is reset for its episode e with `seed_of(i, e)`, whatever happened before, so the state of an env
-is its seed and its actions since the reset (or its own snapshot, see `replay`).
+is its seed and its actions since the reset (or its own snapshot, see `replay`), and the settings it was told (see `settings`).
+
+Longer than 300 lines because stepping, ending, restoring and blaming an env share the same few lists.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from rookery.core.tree import Tree, tree_copy_into
 from rookery.envs.actions import not_finite, split
 from rookery.envs.boundary import LARGEST, BadValue, number, reset_problem, step_problem
 from rookery.envs.replay import ActionLog, give_snapshot, same_bits, snapshot_layers, take_snapshot
+from rookery.envs.settings import BEFORE, Settings
 from rookery.envs.vector import SeedOf, Step, VectorEnv
 
 log = logging.getLogger(__name__)
@@ -52,6 +55,7 @@ class InProcess(VectorEnv):
         layers = [found for env in envs if (found := snapshot_layers(env)) is not None]
         self._layers = layers if len(layers) == self.num else None
         self._log = ActionLog(self.action_spec, self.num, self._forgotten) if self._layers is None else None
+        self._settings = Settings(self.num)
         zero = [0] * self.num
         self._episode, self._length, self._drops = list(zero), list(zero), list(zero)
         self._total = [0.0] * self.num
@@ -136,6 +140,8 @@ class InProcess(VectorEnv):
         """Reset env i for its current episode; `seed` is given when a saved episode is replayed."""
         self._seed[i] = self._seed_of(i, self._episode[i]) if seed is None else seed
         self._length[i], self._total[i] = 0, 0.0
+        if seed is None:
+            self._settings.begin(i)
         try:
             result = self.envs[i].reset(seed=self._seed[i])
         except Exception as error:
@@ -156,7 +162,17 @@ class InProcess(VectorEnv):
 
     def call(self, name: str, *args: Any, **kwargs: Any) -> list[Any]:
         found = [env.get_wrapper_attr(name) for env in self.envs]
+        if (args or kwargs) and callable(found[0]) and not self._settings.note(name, args, kwargs, self._length):
+            self._inexact(f"the call {name}{args} cannot be saved, so a resumed run would not repeat it ({self.name})")
         return [value(*args, **kwargs) if callable(value) else value for value in found]
+
+    def _tell_again(self, i: int, step: int) -> None:
+        """Repeat what env i was told when so many steps of its episode were done."""
+        for name, args, kwargs in self._settings.at(i, step):
+            self.envs[i].get_wrapper_attr(name)(*args, **kwargs)
+
+    def method(self, name: str) -> Callable[..., Any] | None:
+        return self.envs[0].get_wrapper_attr(name) if self.envs[0].has_wrapper_attr(name) else None
 
     def close(self) -> None:
         with ExitStack() as stack:  # one that fails to close does not keep the others open
@@ -182,7 +198,7 @@ class InProcess(VectorEnv):
     def _env_state(self, i: int) -> dict[str, Any]:
         n = self._length[i]
         common: dict[str, Any] = {"episode": self._episode[i], "seed": self._seed[i], "length": n}
-        common |= {"total": self._total[i], "obs": self._receiver.row(i)}
+        common |= {"total": self._total[i], "obs": self._receiver.row(i), "settings": self._settings.state(i)}
         if self._layers is not None:
             return common | {"snapshot": take_snapshot(self._layers[i])}
         actions = self._log.of(i, n) if self._log is not None else None
@@ -190,8 +206,12 @@ class InProcess(VectorEnv):
 
     def _restore_env(self, i: int, saved: dict[str, Any]) -> None:
         self._episode[i], self._drops[i] = int(saved["episode"]), 0
+        self._settings.restore(i, saved.get("settings"))
+        self._tell_again(i, BEFORE)
         self._begin(i, saved["seed"])
         if "snapshot" in saved and self._layers is not None:
+            for step in range(int(saved["length"]) + 1):
+                self._tell_again(i, step)
             give_snapshot(self._layers[i], saved["snapshot"])
             tree_copy_into(self._receiver.obs, i, saved["obs"])
         elif "actions" in saved and self._log is not None:
@@ -208,7 +228,8 @@ class InProcess(VectorEnv):
 
     def _replay(self, i: int, acts: list[Any], saved: dict[str, Any]) -> str | None:
         """Give env i its actions again; returns what came out differently."""
-        for act in acts:
+        for step, act in enumerate(acts):
+            self._tell_again(i, step)
             try:
                 obs, reward, terminated, truncated, _ = self._calls[i](act)
                 self._writers[i](i, obs)
@@ -218,6 +239,7 @@ class InProcess(VectorEnv):
             self._length[i] += 1
             if terminated or truncated:
                 return _ENDED
+        self._tell_again(i, len(acts))
         if not same_bits(self._receiver.row(i), saved["obs"]):
             return "its last observation differs, the env is not deterministic given its seed"
         same = self._total[i] == float(saved["total"])

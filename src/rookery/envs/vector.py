@@ -73,6 +73,10 @@ class VectorEnv(ABC):
     def call(self, name: str, *args: Any, **kwargs: Any) -> list[Any]:
         """Call a method of every env, or read an attribute."""
 
+    def method(self, name: str) -> Callable[..., Any] | None:
+        """A method of the first env, to be called by someone else; None if there is none or the engine hides it."""
+        return None
+
     @abstractmethod
     def state(self) -> dict[str, Any]:
         """All that `restore` needs; changes nothing."""

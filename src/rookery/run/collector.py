@@ -6,27 +6,20 @@ Usable without a trainer: `Collector(env, actor, rng).collect(steps=1000)` or `c
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from time import perf_counter_ns
 from typing import Any
 
 import numpy as np
 
 from rookery.acting.actor import Actor, Message
+from rookery.acting.frames import Frames
 from rookery.acting.players import MAIN, Seating
 from rookery.core.chunk import Chunk, EpisodeEnd
 from rookery.core.errors import UsageError
-from rookery.core.spec import zeros
+from rookery.core.spec import stacked_spec, zeros
 from rookery.core.tree import Tree, flatten, tree_copy_into, tree_map, tree_take
 from rookery.envs.vector import Step, VectorEnv
-
-
-@dataclass(slots=True)
-class Limits:
-    """What may still be collected in this call, over all columns; None: unlimited."""
-
-    steps: int | None = None
-    episodes: int | None = None
+from rookery.run.chunks import Limits, copied, cut, joined, left, of_columns
 
 
 class Collector:
@@ -41,6 +34,7 @@ class Collector:
         seating: Seating | None = None,
         greedy: bool = False,
         index: int = 0,
+        stack_rows: bool = False,
     ):
         self.env, self.rng, self.greedy, self.index = env, rng, greedy, index
         self.players = {MAIN: players} if isinstance(players, Actor) else dict(players)
@@ -56,15 +50,26 @@ class Collector:
         self._rows: dict[str, Tree] | None = None  # preallocated [T, B, …], reused when the chunk's length is the same
         self._plain = True  # the flags of these rows say: no start, no end, no hole
         self._starts = True  # whether any column is at the start of an episode
-        self._no_finals = zeros(env.obs_spec, 0), np.zeros((0, 2), np.int64)
+        stack = max(actor.stack for actor in self.players.values())
+        self.frames = Frames(env.obs_spec, env.num, stack) if stack > 1 else None
+        self._stack_rows = stack_rows and stack > 1  # the rows of chunks hold stacked observations, else single frames
+        self._row_spec = stacked_spec(env.obs_spec, stack) if self._stack_rows else env.obs_spec
+        self._no_finals = zeros(self._row_spec, 0), np.zeros((0, 2), np.int64)
 
     def reset(self) -> None:
         """Start episode 0 in every env."""
         self.obs = tree_map(np.copy, self.env.reset())
         self._begin(np.ones(self.env.num, bool))
+        if self.frames is not None:
+            self.frames.push(self.obs, self.first)
 
     def _begin(self, first: np.ndarray) -> None:
         self.first, self._starts = first, bool(first.any())
+
+    @property
+    def _seen(self) -> Tree:
+        """What the actors see [B, …]: the observations, or the last frames."""
+        return self.obs if self.frames is None else self.frames.stacked
 
     def load(self, messages: dict[str, Message]) -> None:
         for player, message in messages.items():
@@ -92,8 +97,8 @@ class Collector:
         parts = []
         while (limits.episodes is None or limits.episodes > 0) and (limits.steps is None or limits.steps > 0):
             chunk, limits = self._fill(32, limits)
-            parts.append(_copied(chunk))
-        return _joined(parts)
+            parts.append(copied(chunk))
+        return joined(parts)
 
     def _fill(self, rows: int, limits: Limits) -> tuple[Chunk, Limits]:
         buffer = self._buffer(rows)
@@ -109,14 +114,15 @@ class Collector:
             step = self._row(buffer, t, limits)
             if step.marked:
                 finals += [((t, i), obs) for i, obs in step.final]
-                finals += [end for i in step.cut if (end := _cut(buffer, t, i)) is not None]
+                finals += [end for i in step.cut if (end := cut(buffer, t, i)) is not None]
                 ended += step.ended
             if limited:
-                limits = _left(limits, step)
+                limits = left(limits, step)
         filled = buffer if used == rows else tree_map(lambda x: x[:used], buffer)
         final_obs, final_at = self._stacked(finals) if finals else self._no_finals
         version = self.players[next(iter(self.columns))].version
-        return Chunk(filled, self.obs, final_obs, final_at, version, self.index, ended), limits
+        last = self._seen if self._stack_rows else self.obs
+        return Chunk(filled, last, final_obs, final_at, version, self.index, ended), limits
 
     def _row(self, buffer: dict[str, Tree], t: int, limits: Limits) -> Step:
         started = perf_counter_ns()
@@ -126,13 +132,17 @@ class Collector:
         step = self.env.step(env_action, limit, limits.episodes)
         self.time_act += acted - started
         self.time_env += perf_counter_ns() - acted
-        tree_copy_into(buffer["obs"], t, self.obs)
+        tree_copy_into(buffer["obs"], t, self._seen if self._stack_rows else self.obs)
         for key, value in out.items():
             tree_copy_into(buffer[key], t, value)
         buffer["reward"][t] = step.reward
         if self._starts or step.marked:
             self._mark(buffer, t, step)
         tree_copy_into(self.obs, ..., step.obs)
+        if self.frames is not None:
+            if self._stack_rows and step.final:
+                step.final = [(i, self.frames.after(i, obs)) for i, obs in step.final]
+            self.frames.push(self.obs, self.first, step.valid)
         if self.on_step is not None:
             self.on_step(self, step)
         return step
@@ -162,13 +172,13 @@ class Collector:
     def _act(self) -> tuple[dict[str, np.ndarray], np.ndarray]:
         actor = self._only
         if actor is not None:
-            out = actor.act(self.obs, self.rng, self.first, greedy=self.greedy)
+            out = actor.act(self._seen, self.rng, self.first, greedy=self.greedy)
             return out, actor.rule.to_env(out["action"])
         merged: dict[str, np.ndarray] = {}
         env_action: np.ndarray | None = None
         for player, columns in self.columns.items():
             actor = self.players[player]
-            out = actor.act(tree_take(self.obs, columns), self.rng, self.first[columns], greedy=self.greedy)
+            out = actor.act(tree_take(self._seen, columns), self.rng, self.first[columns], greedy=self.greedy)
             given = actor.rule.to_env(out["action"])
             if env_action is None:
                 env_action = np.zeros((self.env.num, *given.shape[1:]), given.dtype)
@@ -185,7 +195,7 @@ class Collector:
             num = self.env.num
             sample = self._shapes()
             flags = {key: np.zeros((rows, num), bool) for key in ("terminated", "truncated", "first", "valid")}
-            self._rows = {"obs": zeros(self.env.obs_spec, rows, num), **sample(rows), **flags}
+            self._rows = {"obs": zeros(self._row_spec, rows, num), **sample(rows), **flags}
             self._rows["reward"] = np.zeros((rows, num), np.float32)
             self._plain = False
         if not self._plain:
@@ -219,8 +229,7 @@ class Collector:
         if len(self.columns) == 1:
             return {next(iter(self.columns)): chunk}
         return {
-            player: _of_columns(chunk, columns, self.players[player].version)
-            for player, columns in self.columns.items()
+            player: of_columns(chunk, columns, self.players[player].version) for player, columns in self.columns.items()
         }
 
     def state(self) -> dict[str, Any]:
@@ -228,7 +237,8 @@ class Collector:
             self.reset()
         actors = {player: saved for player, actor in self.players.items() if (saved := actor.state())}
         now = {"env": self.env.state(), "obs": tree_map(np.copy, self.obs), "first": self.first.copy()}
-        return now | ({"actors": actors} if actors else {})
+        now |= {"actors": actors} if actors else {}
+        return now if self.frames is None else now | self.frames.state()
 
     def restore(self, state: dict[str, Any]) -> None:
         self.env.restore(state["env"])
@@ -239,46 +249,9 @@ class Collector:
         self._begin(first)
         for player, actor in self.players.items():
             actor.restore(state.get("actors", {}).get(player, {}))
+        if self.frames is not None:
+            self.frames.restore(state)
+            self.frames.push(self.obs, self.first, np.zeros(self.env.num, bool))  # another episode has other frames
 
     def close(self) -> None:
         self.env.close()
-
-
-def _cut(buffer: dict[str, Tree], t: int, i: int) -> tuple[tuple[int, int], Tree] | None:
-    """Row t of column i is the hole of a dropped episode: its last good row is cut there, like at a time limit."""
-    rows = np.flatnonzero(buffer["valid"][:t, i])
-    if not len(rows) or buffer["terminated"][rows[-1], i] or buffer["truncated"][rows[-1], i]:
-        return None
-    buffer["truncated"][rows[-1], i] = True
-    return (int(rows[-1]), int(i)), tree_map(lambda x: x[t, i].copy(), buffer["obs"])
-
-
-def _left(limits: Limits, step: Step) -> Limits:
-    steps = None if limits.steps is None else limits.steps - int(np.count_nonzero(step.valid))
-    episodes = None if limits.episodes is None else limits.episodes - len(step.ended)
-    return Limits(steps, episodes)
-
-
-def _copied(chunk: Chunk) -> Chunk:
-    rows, last = (tree_map(np.copy, tree) for tree in (chunk.rows, chunk.last_obs))
-    return Chunk(rows, last, chunk.final_obs, chunk.final_at, chunk.version, chunk.collector, chunk.episodes)
-
-
-def _joined(parts: list[Chunk]) -> Chunk:
-    offsets = np.cumsum([0, *(len(part.rows["reward"]) for part in parts)])
-    at = [part.final_at + np.array([offset, 0]) for part, offset in zip(parts, offsets)]
-    rows = tree_map(lambda *xs: np.concatenate(xs), *(part.rows for part in parts))
-    final = tree_map(lambda *xs: np.concatenate(xs), *(part.final_obs for part in parts))
-    ended = [end for part in parts for end in part.episodes]
-    last = parts[-1]
-    return Chunk(rows, last.last_obs, final, np.concatenate(at), last.version, last.collector, ended)
-
-
-def _of_columns(chunk: Chunk, columns: np.ndarray, version: int) -> Chunk:
-    place = {int(column): i for i, column in enumerate(columns)}
-    keep = [k for k, (_, b) in enumerate(chunk.final_at) if int(b) in place]
-    at = np.array([(t, place[int(b)]) for t, b in chunk.final_at[keep]], np.int64).reshape(-1, 2)
-    rows = tree_map(lambda x: x[:, columns], chunk.rows)
-    episodes = [end for end in chunk.episodes if end.env in place]
-    last, final = tree_take(chunk.last_obs, columns), tree_take(chunk.final_obs, keep)
-    return Chunk(rows, last, final, at, version, chunk.collector, episodes)

@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 
 from rookery.acting.actor import Actor
+from rookery.acting.frames import Frames
+from rookery.core.chunk import EpisodeEnd
 from rookery.core.errors import EnvError
 from rookery.envs.vector import VectorEnv
 from rookery.run.parts import Parts
@@ -19,24 +21,27 @@ LONGEST = 10_000_000  # rows after which an evaluation that does not end is give
 def evaluate(env: VectorEnv, actor: Actor, episodes: int, *, steps: int = 0) -> Evaluation:
     """`episodes` / env.num greedy episodes per env, from the env's first episode on: the same every time."""
     quota = -(-episodes // env.num)
-    done: list[list[tuple[float, int]]] = [[] for _ in range(env.num)]
+    done: list[list[EpisodeEnd]] = [[] for _ in range(env.num)]
     obs, first = env.reset(), np.ones(env.num, bool)
+    frames = Frames(env.obs_spec, env.num, actor.stack) if actor.stack > 1 else None
     for _ in range(LONGEST):
-        out = actor.act(obs, None, first, greedy=True)
+        out = actor.act(obs if frames is None else frames.push(obs, first), None, first, greedy=True)
         step = env.step(actor.rule.to_env(out["action"]))
-        obs, first = step.obs, step.terminated | step.truncated
+        obs, first = step.obs, ~step.valid | step.terminated | step.truncated  # a dead step comes before a start
         for end in step.ended:
             if len(done[end.env]) < quota:
-                done[end.env].append((end.total, end.length))
+                done[end.env].append(end)
         if step.ended and min(map(len, done)) >= quota:
             break
     else:
         raise EnvError(
             f"an evaluation episode has not ended after {LONGEST} steps: give the env a limit (env.max_episode_steps)"
         )
-    pairs = [done[i][e] for e in range(quota) for i in range(env.num)][:episodes]
-    returns = np.array([total for total, _ in pairs])
-    return Evaluation(steps, returns.tolist(), [n for _, n in pairs], float(returns.mean()), float(returns.std()))
+    ends = [done[i][e] for e in range(quota) for i in range(env.num)][:episodes]
+    returns, told = np.array([end.total for end in ends]), [end.success for end in ends if end.success is not None]
+    figures = float(returns.mean()), float(returns.std())
+    success = sum(told) / len(told) if told else None
+    return Evaluation(steps, returns.tolist(), [end.length for end in ends], *figures, success=success)
 
 
 class Evaluator:

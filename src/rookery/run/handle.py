@@ -14,9 +14,7 @@ class PlayerHandle:
 
     def __init__(self, parts: Parts, knobs: Mapping[str, float]):
         self._parts = parts
-        self._policy = Policy(
-            parts.actor(), parts.algo.obs_spec, parts.algo.action_spec, parts.streams.seed_of("policy")
-        )
+        self._policy = Policy(parts.actor(), parts.frame_spec, parts.algo.action_spec, parts.streams.seed_of("policy"))
         self._policy.actor.knobs = knobs
 
     def weights(self) -> dict[str, Any]:

@@ -12,6 +12,8 @@ from rookery.acting.policy import Policy
 from rookery.algos.base import Algorithm
 from rookery.core.errors import UsageError
 from rookery.core.rng import Streams
+from rookery.core.spec import stacked_spec
+from rookery.core.tree import Tree
 from rookery.envs.vector import VectorEnv
 from rookery.learning.learner import Learner
 from rookery.run.checkpoint import Checkpoints
@@ -33,6 +35,7 @@ class Loaded:
     steps: int
     checkpoint: str
     env_factory: EnvFactory | None
+    frame_spec: Tree  # of one observation; networks see `env.stack` of them
 
     def make_env(self, num: int, seed: int | None = None) -> VectorEnv:
         """Evaluation envs; seed None: the seeds of the run's own evaluations."""
@@ -56,17 +59,18 @@ def load_run(folder: Path | str, checkpoint: str | int = "last", env: EnvFactory
         probe = make_env(config, streams, 1, "eval", factory=env)
         obs_spec, action_spec = probe.obs_spec, probe.action_spec
         probe.close()
-        algo = config.algorithm(config.algo, obs_spec, action_spec, config.model)
+        whole = stacked_spec(obs_spec, config.env.stack)
+        algo = config.algorithm(config.algo, whole, action_spec, config.model)
         learner = Learner(algo, streams)
         with understood():
             learner.set_weights(state["learner"])
-            actor = actor_of(algo, algo.rule(), learner)
+            actor = actor_of(algo, algo.rule(), learner, config.env.stack)
             actor.knobs = state["run"]["knobs"]
-        yield Loaded(config, algo, actor, manifest.step, str(checkpoint), env)
+        yield Loaded(config, algo, actor, manifest.step, str(checkpoint), env, obs_spec)
 
 
 def load_policy(folder: Path | str, checkpoint: str | int = "best", *, env: EnvFactory | None = None) -> Policy:
     """`load_policy(run)(Batch(obs=[obs])).action[0]`."""
     with load_run(folder, checkpoint, env) as loaded:
         seed = Streams(loaded.config.run.seed).seed_of("policy")
-        return Policy(loaded.actor, loaded.algo.obs_spec, loaded.algo.action_spec, seed)
+        return Policy(loaded.actor, loaded.frame_spec, loaded.algo.action_spec, seed)

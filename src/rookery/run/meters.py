@@ -58,10 +58,10 @@ class Window:
 
 
 class EpisodeMeter:
-    """Return and length over the last `window` episodes; numbers attached to episodes go to `custom`."""
+    """Return, length and success (where infos tell `is_success`) over the last `window` episodes; own numbers go to `custom`."""
 
     def __init__(self, window: int, custom: CustomMeter | None = None):
-        self.returns, self.lengths = Window(window), Window(window)
+        self.returns, self.lengths, self.successes = Window(window), Window(window), Window(window)
         self.custom = custom if custom is not None else CustomMeter()
         self.count = 0  # episodes since the run began
 
@@ -69,18 +69,23 @@ class EpisodeMeter:
         self.count += 1
         self.returns.add(episode.total)
         self.lengths.add(episode.length)
+        if (success := episode.success) is not None:
+            self.successes.add(success)
         for name, value in episode.metrics.items():
             self.custom.record(name, value)
 
     def report(self) -> dict[str, float]:
-        return self.returns.summary("episode/return") | self.lengths.summary("episode/length")
+        success = {"episode/success_mean": self.successes.mean} if len(self.successes) else {}
+        return self.returns.summary("episode/return") | self.lengths.summary("episode/length") | success
 
     def state(self) -> dict[str, Any]:
-        return {"returns": self.returns.state(), "lengths": self.lengths.state(), "count": self.count}
+        windows = {"returns": self.returns, "lengths": self.lengths, "successes": self.successes}
+        return {name: window.state() for name, window in windows.items()} | {"count": self.count}
 
     def restore(self, state: dict[str, Any]) -> None:
         self.returns.restore(state["returns"])
         self.lengths.restore(state["lengths"])
+        self.successes.restore(state.get("successes", {"values": []}))  # 0.1.0 had none
         self.count = int(state["count"])
 
 

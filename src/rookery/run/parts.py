@@ -18,6 +18,9 @@ from rookery.algos.base import Algorithm
 from rookery.core.errors import ConfigError
 from rookery.core.rng import Streams
 from rookery.core.schedule import Schedule
+from rookery.core.spec import stacked_spec
+from rookery.core.tree import Tree
+from rookery.data.hindsight import GoalFunctions
 from rookery.data.replay import ReplayStore
 from rookery.data.rollout import RolloutStore
 from rookery.data.store import Store
@@ -43,19 +46,22 @@ class Parts:
     knobs: dict[str, Schedule]
     mode_reason: str
     env_factory: EnvFactory | None = None
+    frame_spec: Tree = None  # of one observation; networks see `env.stack` of them
 
     def actor(self) -> Actor:
         """An actor of its own on the learner's live weights."""
-        return actor_of(self.algo, self.algo.rule(), self.learner)
+        return actor_of(self.algo, self.algo.rule(), self.learner, self.config.env.stack)
 
     def eval_env(self, num: int, purpose: str = "eval") -> VectorEnv:
         """Envs with the evaluation wrappers, and seeds that depend on `purpose` only."""
         return make_env(self.config, self.streams, num, "eval", factory=self.env_factory, seeds=purpose)
 
 
-def actor_of(algo: Algorithm, rule: Rule, learner: Learner) -> Actor:
-    """An actor on the learner's live weights."""
-    return Actor(algo.outputs, rule, learner.eager, learner.device, algo.memory())
+def actor_of(algo: Algorithm, rule: Rule, learner: Learner, stack: int = 1) -> Actor:
+    """An actor on the learner's live weights, for observations of `stack` frames."""
+    actor = Actor(algo.outputs, rule, learner.eager, learner.device, algo.memory())
+    actor.stack = stack
+    return actor
 
 
 def make_env(
@@ -82,7 +88,8 @@ def build_parts(config: Config, *, env: EnvFactory | None = None, mode: Mode | N
         for w in range(workers):
             vectors.append(make_env(config, streams, num, "train", worker=w, factory=env))
             unfinished.callback(vectors[-1].close)
-        algo = config.algorithm(config.algo, vectors[0].obs_spec, vectors[0].action_spec, config.model)
+        obs_spec = stacked_spec(vectors[0].obs_spec, config.env.stack)
+        algo = config.algorithm(config.algo, obs_spec, vectors[0].action_spec, config.model)
         chosen, reason = (mode, "as in the run being resumed") if mode else choose_mode(config)
         automatic = mode is None and config.learning.mode == "auto"
         learner = Learner(
@@ -93,10 +100,11 @@ def build_parts(config: Config, *, env: EnvFactory | None = None, mode: Mode | N
     collectors = []
     for w, vector in enumerate(vectors):
         rule = algo.rule(w * num, workers * num)
-        actor = actor_of(algo, rule, learner)
-        collectors.append(Collector(vector, actor, streams.numpy(f"act/{w}"), index=w))
+        actor = actor_of(algo, rule, learner, config.env.stack)
+        stacked = algo.store_kind == "rollout"  # a rollout is read once: nothing is saved by stacking it later
+        collectors.append(Collector(vector, actor, streams.numpy(f"act/{w}"), index=w, stack_rows=stacked))
     knobs = {name: schedule.resolved(config.train.max_steps) for name, schedule in algo.knobs().items()}
-    return Parts(config, streams, algo, learner, store, LocalPool(collectors), knobs, reason, env)
+    return Parts(config, streams, algo, learner, store, LocalPool(collectors), knobs, reason, env, vectors[0].obs_spec)
 
 
 def build_store(config: Config, algo: Algorithm, env: VectorEnv, streams: Streams) -> Store:
@@ -114,6 +122,8 @@ def build_store(config: Config, algo: Algorithm, env: VectorEnv, streams: Stream
         collectors=workers,
         window=algo.window(),
         extras={"state": algo.memory()} if algo.window() is not None else None,
+        stack=config.env.stack,
+        goals=GoalFunctions(env.method("compute_reward"), env.method("compute_terminated")),
     )
 
 

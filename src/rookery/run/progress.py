@@ -17,10 +17,12 @@ class Evaluation:
     mean: float
     std: float
     best: bool = False  # better than all before
+    success: float | None = None  # share of the episodes whose last info said `is_success`; None: none of them said it
 
     def metrics(self) -> dict[str, float]:
         length = sum(self.lengths) / max(len(self.lengths), 1)
-        return {
+        success = {} if self.success is None else {"eval/success_mean": self.success}
+        return success | {
             "eval/return_mean": self.mean,
             "eval/return_std": self.std,
             "eval/return_min": min(self.returns),
@@ -30,7 +32,8 @@ class Evaluation:
         }
 
     def summary(self) -> dict[str, Any]:
-        return {"mean": self.mean, "std": self.std, "returns": self.returns, "steps": self.steps}
+        success = {} if self.success is None else {"success": self.success}
+        return {"mean": self.mean, "std": self.std, "returns": self.returns, "steps": self.steps} | success
 
 
 @dataclass(slots=True)
@@ -45,6 +48,7 @@ class Progress:
     finished: str | None = None  # the reason, in the last report
     _stop: Callable[[str], None] | None = field(default=None, repr=False)
     _record: Callable[[str, Any], None] | None = field(default=None, repr=False)
+    _foreach_env: Callable[..., list[Any]] | None = field(default=None, repr=False)
 
     @property
     def return_mean(self) -> float | None:
@@ -72,6 +76,10 @@ class Progress:
         """Ask the run to end after this round."""
         if self._stop is not None:
             self._stop(reason)
+
+    def foreach_env(self, name: str, *args: Any, **kwargs: Any) -> list[Any]:
+        """Call a method (or read an attribute) of every training env."""
+        return [] if self._foreach_env is None else self._foreach_env(name, *args, **kwargs)
 
     def record(self, name: str, value: Any) -> None:
         """A number of your own: its mean, min and max appear in the next report. Or a Histogram, Image, Video or Table."""

@@ -21,6 +21,7 @@ def broken_rules(config: Config) -> list[str]:
     return [
         *_learns(config),
         *_stops(config),
+        *_hindsight(config),
         *_rolls_back(config),
         *_names(config),
         *_code(config),
@@ -58,6 +59,16 @@ def _stops(config: Config) -> Iterator[str]:
         yield (
             f"train.stop waits for {goals[0]!r}, but eval.every_steps=0 evaluates only when the run is over. "
             f"Set eval.every_steps, or remove the goal from train.stop"
+        )
+
+
+def _hindsight(config: Config) -> Iterator[str]:
+    """A reward of several steps cannot be computed again from one pair of goals."""
+    n_step = getattr(config.algo, "n_step", 1)
+    if getattr(config.store, "hindsight", None) is not None and n_step != 1:
+        yield (
+            f"store.hindsight computes the reward of single steps again, but algo.n_step={n_step} sums several. "
+            f"Set algo.n_step=1, or store.hindsight=null"
         )
 
 

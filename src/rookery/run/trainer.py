@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from rookery.acting.actor import Message
+from rookery.acting.frames import repeated
 from rookery.acting.players import MAIN
 from rookery.core.chunk import Chunk
 from rookery.core.errors import ConfigError
@@ -168,7 +169,10 @@ class Trainer:
         """Normalisers learn the statistics of what was just learnt from, so a rollout is judged as it was acted."""
         if self.config.model.normalise_obs:
             valid = chunk.rows["valid"]
-            self.learner.observe(tree_take(chunk.rows["obs"], valid))
+            obs, stack = tree_take(chunk.rows["obs"], valid), self.config.env.stack
+            if stack > 1 and self.algo.store_kind == "replay":
+                obs = repeated(obs, self.algo.obs_spec, stack)
+            self.learner.observe(obs)
 
     def knobs_now(self) -> dict[str, float]:
         """Scheduled numbers at the present step."""
@@ -223,7 +227,8 @@ class Trainer:
 
     def progress(self, metrics: dict[str, Any] | None = None, finished: str | None = None) -> Progress:
         counts = self.steps, self.learner.updates, self.episodes
-        return Progress(*counts, metrics or {}, self.evaluation, finished, self.stop, self.meters.record)
+        means = self.stop, self.meters.record, self.pool.foreach_env
+        return Progress(*counts, metrics or {}, self.evaluation, finished, *means)
 
     def report(self, finished: str | None = None) -> Progress:
         """Close the windows of the meters; the line of metrics.jsonl."""

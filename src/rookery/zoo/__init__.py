@@ -22,7 +22,8 @@ class Result:
             return "not measured"
         low, high = self.measured.get("interval") or (None, None)
         between = f" [{low:g}, {high:g}]" if low is not None and high is not None else ""
-        parts = [f"return {self.measured['return_iqm']:g}{between}"]
+        figure = "return" if "return_iqm" in self.measured else "success"
+        parts = [f"{figure} {self.measured[f'{figure}_iqm']:g}{between}"]
         parts += [f"{self.measured['steps']} steps"] if "steps" in self.measured else []
         parts += [f"{self.measured['seeds']} seeds"] if "seeds" in self.measured else []
         return ", ".join(parts)

@@ -1,0 +1,68 @@
+"""Settings: calls with arguments that the methods of envs got (`foreach_env("set_phase", 2)`), so that a restored env gets them again.
+
+A replayed episode is exact only if the env is told the same at the same steps: before its reset what held then, and during it what
+came in between. Of several calls of one method only the last before the reset counts.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+Call = tuple[str, list[Any], dict[str, Any]]  # method, arguments, keyword arguments: JSON values
+BEFORE = -1  # the "step" of calls before the reset
+
+
+class Settings:
+    """What B envs were told. Everyone is told the same, but their episodes began at different times."""
+
+    def __init__(self, num: int):
+        self.now: dict[str, Call] = {}  # method → its last call
+        self._before: list[dict[str, Call]] = [{} for _ in range(num)]  # as it was when the running episode began
+        self._during: list[list[tuple[int, Call]]] = [[] for _ in range(num)]  # (steps of the episode done, call)
+
+    def note(self, name: str, args: Any, kwargs: Any, lengths: list[int]) -> bool:
+        """Remember a call that came after so many steps of each env's episode; false if it holds what cannot be saved."""
+        try:
+            call = (name, plain(list(args)), plain(dict(kwargs)))
+        except TypeError:
+            return False
+        self.now[name] = call
+        for calls, length in zip(self._during, lengths):
+            calls.append((length, call))
+        return True
+
+    def begin(self, i: int) -> None:
+        """Env i begins an episode."""
+        self._before[i], self._during[i] = dict(self.now), []
+
+    def at(self, i: int, step: int) -> list[Call]:
+        """The calls that env i got after so many steps of its running episode, or BEFORE it."""
+        if step == BEFORE:
+            return list(self._before[i].values())
+        return [call for length, call in self._during[i] if length == step]
+
+    def state(self, i: int) -> dict[str, Any]:
+        during = [[length, *call] for length, call in self._during[i]]
+        return {"before": [list(call) for call in self._before[i].values()], "during": during}
+
+    def restore(self, i: int, state: dict[str, Any] | None) -> None:
+        """None: a checkpoint of 0.1.0, which knew no settings."""
+        state = state or {"before": [], "during": []}
+        self._before[i] = {name: (name, args, kwargs) for name, args, kwargs in state["before"]}
+        self._during[i] = [(int(step), (name, args, kwargs)) for step, name, args, kwargs in state["during"]]
+        self.now = self._before[i] | {call[0]: call for _, call in self._during[i]}
+
+
+def plain(value: Any) -> Any:
+    """The value as JSON would give it back; a TypeError if JSON cannot hold it."""
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, list | tuple):
+        return [plain(part) for part in value]
+    if isinstance(value, dict) and all(isinstance(key, str) for key in value):
+        return {key: plain(part) for key, part in value.items()}
+    raise TypeError(f"{type(value).__name__} is no JSON value")

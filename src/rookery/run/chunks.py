@@ -1,0 +1,59 @@
+"""Parts of chunks: what a collector cuts, joins and hands to its players."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from rookery.core.chunk import Chunk
+from rookery.core.tree import Tree, tree_map, tree_take
+from rookery.envs.vector import Step
+
+
+@dataclass(slots=True)
+class Limits:
+    """What may still be collected in this call, over all columns; None: unlimited."""
+
+    steps: int | None = None
+    episodes: int | None = None
+
+
+def cut(buffer: dict[str, Tree], t: int, i: int) -> tuple[tuple[int, int], Tree] | None:
+    """Row t of column i is the hole of a dropped episode: its last good row is cut there, like at a time limit."""
+    rows = np.flatnonzero(buffer["valid"][:t, i])
+    if not len(rows) or buffer["terminated"][rows[-1], i] or buffer["truncated"][rows[-1], i]:
+        return None
+    buffer["truncated"][rows[-1], i] = True
+    return (int(rows[-1]), int(i)), tree_map(lambda x: x[t, i].copy(), buffer["obs"])
+
+
+def left(limits: Limits, step: Step) -> Limits:
+    steps = None if limits.steps is None else limits.steps - int(np.count_nonzero(step.valid))
+    episodes = None if limits.episodes is None else limits.episodes - len(step.ended)
+    return Limits(steps, episodes)
+
+
+def copied(chunk: Chunk) -> Chunk:
+    rows, last = (tree_map(np.copy, tree) for tree in (chunk.rows, chunk.last_obs))
+    return Chunk(rows, last, chunk.final_obs, chunk.final_at, chunk.version, chunk.collector, chunk.episodes)
+
+
+def joined(parts: list[Chunk]) -> Chunk:
+    offsets = np.cumsum([0, *(len(part.rows["reward"]) for part in parts)])
+    at = [part.final_at + np.array([offset, 0]) for part, offset in zip(parts, offsets)]
+    rows = tree_map(lambda *xs: np.concatenate(xs), *(part.rows for part in parts))
+    final = tree_map(lambda *xs: np.concatenate(xs), *(part.final_obs for part in parts))
+    ended = [end for part in parts for end in part.episodes]
+    last = parts[-1]
+    return Chunk(rows, last.last_obs, final, np.concatenate(at), last.version, last.collector, ended)
+
+
+def of_columns(chunk: Chunk, columns: np.ndarray, version: int) -> Chunk:
+    place = {int(column): i for i, column in enumerate(columns)}
+    keep = [k for k, (_, b) in enumerate(chunk.final_at) if int(b) in place]
+    at = np.array([(t, place[int(b)]) for t, b in chunk.final_at[keep]], np.int64).reshape(-1, 2)
+    rows = tree_map(lambda x: x[:, columns], chunk.rows)
+    episodes = [end for end in chunk.episodes if end.env in place]
+    last, final = tree_take(chunk.last_obs, columns), tree_take(chunk.final_obs, keep)
+    return Chunk(rows, last, final, at, version, chunk.collector, episodes)
