@@ -24,6 +24,7 @@ RESULTS = ROOT / "src" / "rookery" / "zoo" / "results.json"
 CURVES = ROOT / "docs" / "curves"
 GATES = {  # preset → (seeds, return that the interquartile mean must reach)
     "cartpole-dqn": (10, 475.0),
+    "cartpole-dqn-per": (10, 475.0),
     "cartpole-ppo": (10, 475.0),
     "pendulum-sac": (10, -200.0),
     "pendulum-ppo": (10, -200.0),

@@ -50,6 +50,7 @@ _BUILTIN: dict[str, dict[str, tuple[str, str]]] = {  # kind → name → (target
     },
     "preset": {
         "cartpole-dqn": (f"{_ZOO}CARTPOLE_DQN", "CartPole-v1 with DQN"),
+        "cartpole-dqn-per": (f"{_ZOO}CARTPOLE_DQN_PER", "CartPole-v1 with DQN and prioritised replay"),
         "cartpole-ppo": (f"{_ZOO}CARTPOLE_PPO", "CartPole-v1 with PPO"),
         "acrobot-dqn": (f"{_ZOO}ACROBOT_DQN", "Acrobot-v1 with DQN"),
         "pendulum-sac": (f"{_ZOO}PENDULUM_SAC", "Pendulum-v1 with SAC"),

@@ -106,6 +106,7 @@ def build_store(config: Config, algo: Algorithm, env: VectorEnv, streams: Stream
         n_step=getattr(config.algo, "n_step", 1),
         rng=streams.numpy("store"),
         collectors=workers,
+        total_steps=config.train.max_steps,
     )
 
 
