@@ -15,7 +15,7 @@ from rookery.core.schedule import Schedule
 from rookery.data.config import PriorityConfig
 from rookery.data.priority import Keys, Priorities
 from rookery.data.ring import Ring
-from rookery.kernels import gather
+from rookery.kernels import places
 from rookery.kernels.gather import COUNT, HEAD, STALE
 
 
@@ -48,7 +48,7 @@ class Prioritised:
         ring, valid = self._ring, chunk.rows["valid"]
         rows = min(len(valid), ring.rows)  # of a longer chunk only the end is left
         steps, gone = np.empty(rows * ring.width, np.int64), np.empty((rows + 1) * ring.width, np.int64)
-        n, m = gather.newest(ring.lanes[chunk.collector], ring.meta, rows, steps, gone)
+        n, m = places.newest(ring.lanes[chunk.collector], ring.meta, rows, steps, gone)
         self.priorities.remove(gone[:m])
         given = chunk.rows.get("priority")
         if n:
@@ -80,7 +80,7 @@ class Prioritised:
             uniform = self._uniform[:left]
             rng.random(out=uniform)
             priorities.draw(uniform, index[filled:], mass[filled:])
-            filled, spent = gather.take(index, mass, filled, ring.lanes, ring.meta, ring.max_reuse, self._spent)
+            filled, spent = places.take(index, mass, filled, ring.lanes, ring.meta, ring.max_reuse, self._spent)
             if spent:
                 priorities.remove(self._spent[:spent])
             left = len(index) - filled

@@ -229,45 +229,6 @@ def draw_listed(uniform, filled, index, listed, lanes, meta, max_reuse):
 
 
 @njit(cache=True)
-def take(index, mass, filled, lanes, meta, max_reuse, spent):
-    """Count draws that were made elsewhere, index[filled:]; one that a row had no draws left for is dropped, with its entry of mass.
-
-    Returns (how many stay, how many rows have no draws left now); spent receives the addresses of the latter.
-    """
-    columns, used_up = meta.shape[1], 0
-    for i in range(filled, index.shape[0]):
-        slot, column = index[i] // columns, index[i] % columns
-        if max_reuse > 0 and meta[slot, column, REUSE] >= max_reuse:
-            continue
-        if _take(lanes, meta, slot, column, max_reuse):
-            spent[used_up] = index[i]
-            used_up += 1
-        index[filled], mass[filled] = index[i], mass[i]
-        filled += 1
-    return filled, used_up
-
-
-@njit(cache=True)
-def newest(lane, meta, rows, steps, gone):
-    """Addresses of a lane's newest rows: the valid ones into steps, the holes and the slot at the head into gone.
-
-    Returns how many there are of each. Whatever else the insertion of these rows has overwritten lies in the same slots.
-    """
-    slots, columns = meta.shape[:2]
-    n, m = 0, 0
-    for r in range(rows + 1):
-        slot = (lane[HEAD] - rows + r) % slots
-        for column in range(lane[LO], lane[LO] + lane[WIDTH]):
-            if r < rows and meta[slot, column, FLAGS] & VALID:
-                steps[n] = slot * columns + column
-                n += 1
-            else:
-                gone[m] = slot * columns + column
-                m += 1
-    return n, m
-
-
-@njit(cache=True)
 def _before(slot, column, oldest, meta):
     """The slot of the row before, over holes; the same slot at an episode start and at the oldest row."""
     if meta[slot, column, FLAGS] & FIRST:
