@@ -13,7 +13,7 @@ from rookery.core.section import Section
 class PriorityConfig(Section):
     """`store.priority` of an off-policy algorithm: a mapping, however short, turns prioritised sampling on; null: uniform."""
 
-    alpha: Annotated[float, Field(ge=0, le=1)] = 0.6  # P ∝ p^alpha: 0 draws uniformly; of `store.priority`, null by default
+    alpha: Annotated[float, Field(ge=0, le=1)] = 0.6  # P ∝ p^alpha; without any key of store.priority: uniform
     beta: Schedule = Schedule(kind="linear", start=0.4, end=1.0)  # importance weights (N P)^−beta; above 1 counts as 1
     epsilon: Annotated[float, Field(ge=1e-12, le=1)] = 1e-6  # added to every priority, so that nothing is never drawn
 
@@ -30,7 +30,7 @@ class AlarmConfig(Section):
     """When the store warns, once each time a number leaves its band."""
 
     max_reuse: Annotated[float, Field(gt=0)] | None = None  # mean draws per stored step; null: no alarm
-    max_staleness: Annotated[float, Field(gt=0)] | None = None  # mean age of the stored steps in updates; null: no alarm
+    max_staleness: Annotated[float, Field(gt=0)] | None = None  # mean age of the steps in updates; null: no alarm
 
 
 class ReplayConfig(Section):

@@ -22,8 +22,8 @@ from rookery.data.aligned import aligned_zeros
 from rookery.data.config import ReplayConfig
 from rookery.data.limiter import Limiter
 from rookery.data.memory import available_bytes, check_replay_fits
-from rookery.data.priority import Keys
 from rookery.data.prioritised import Prioritised
+from rookery.data.priority import Keys
 from rookery.data.reader import Reader
 from rookery.data.ring import Ring
 from rookery.data.stored import stored_spec
@@ -161,14 +161,14 @@ class ReplayStore:
 
     def state(self) -> dict[str, Any]:
         """The random generator is not part of it (`Streams` owns it). Large arrays are views: write or copy them before the next `add`."""
-        parts = {"ring": self._ring, "limiter": self._limiter, "alarm": self._alarm}
-        if self._prioritised is not None:
-            parts["priority"] = self._prioritised
-        return {name: part.state() for name, part in parts.items()}
+        state = {"ring": self._ring.state(), "limiter": self._limiter.state(), "alarm": self._alarm.state()}
+        return state if self._prioritised is None else state | {"priority": self._prioritised.state()}
 
     def restore(self, state: dict[str, Any]) -> None:
         if self._prioritised is not None and "priority" not in state:
-            raise CheckpointError("the saved replay has no priorities. Resume with store.priority=null, as it was saved.")
+            raise CheckpointError(
+                "the saved replay has no priorities. Resume with store.priority=null, as it was saved."
+            )
         self._ring.restore(state["ring"])
         self._limiter.restore(state["limiter"])
         if "alarm" in state:  # older checkpoints have none

@@ -111,7 +111,9 @@ def draw(tree, uniform, address, mass):
         for i in range(n):  # without branches, which no processor could predict
             node = 2 * address[i]
             left, right = tree[node], tree[node + 1]
-            turn = ((mass[i] >= left) & (right > 0.0)) | (left <= 0.0)  # rounding may leave x ≥ left beside an empty right
+            turn = ((mass[i] >= left) & (right > 0.0)) | (
+                left <= 0.0
+            )  # rounding may leave x ≥ left beside an empty right
             mass[i] -= left * turn
             address[i] = node + turn
         level *= 2
