@@ -43,6 +43,7 @@ GATES = {
     "bitflip8-dqn-her": Gate(5, 0.9, "success"),
     "cartpole-novel-r2d2": Gate(10, 450.0),
     "cartpole-novel-ppo-lstm": Gate(10, 450.0),
+    "cartpole-dqn-per": Gate(10, 475.0),
 }
 EPISODES, TEST_SEED = 100, 1_000_003
 

@@ -29,6 +29,8 @@ CLOCKS = {
     "time/seconds": "wall-clock seconds of the run, parts before a resume included",
     "time/steps_per_second": "env steps per second since the report before",
     "time/updates_per_second": "updates per second since the report before",
+    "time/inserts_per_second": "steps inserted into the replay per second since the report before",
+    "time/samples_per_second": "transitions drawn from the replay per second since the report before",
     "time/env": "share of the time since the report before that went into stepping the envs",
     "time/act": "share that went into choosing actions",
     "time/transport": "share that went into the rest of collecting: filling chunks and adding them to the store",
@@ -44,6 +46,10 @@ STORES = {
     "store/fill": "share of the capacity in use; in a rollout store, share of the next batch",
     "store/reuse": "draws per stored step (replay only)",
     "store/staleness": "age of the data in updates: replay, mean over the stored steps; rollout, mean lag behind the newest collector",
+    "store/priority_mean": "mean of p^α over the steps that may be drawn (only with `store.priority`)",
+    "store/priority_max": "largest p^α of these steps",
+    "store/priority_min": "smallest p^α of these steps",
+    "store/beta": "β of the importance weights",
 }
 
 KNOBS = {  # knobs that are no option of their own

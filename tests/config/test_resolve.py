@@ -278,6 +278,10 @@ def test_contradictions_name_both_fields_and_their_sources() -> None:
             ["sentinel.on_nan=rollback", "checkpoint.every_steps=0"],
             ["sentinel.on_nan=rollback", "checkpoint.every_steps=0"],
         ),
+        (
+            ["store.priority={}", "train.max_steps=null", "train.max_updates=9"],
+            ["store.priority.beta", "train.max_steps=null"],
+        ),
         (["algo.double=true", "algo.epochs=3"], ["algo.epochs=3", "env.num=2"]),  # the algorithm's own rule
     ],
 )

@@ -31,6 +31,17 @@ def test_a_million_atari_frames_are_stored_once() -> None:
     assert needed < 7.5e9
 
 
+def test_prioritised_sampling_adds_its_tree_and_stamps() -> None:
+    more = replay_bytes(1_000_000, 8, FRAME, CHOICE, prioritised=True) - replay_bytes(1_000_000, 8, FRAME, CHOICE)
+    assert more == 2 * 2**20 * 8 + 4 * 1_000_008  # 2²⁰ leaves are the first power of two that holds 1 000 008 places
+    needed = replay_bytes(1_000_000, 8, FRAME, CHOICE) + more // 2
+    check_replay_fits(1_000_000, 8, FRAME, CHOICE, 1.0, needed)
+    with pytest.raises(ConfigError, match=r"store.capacity=1000000 needs") as error:
+        check_replay_fits(1_000_000, 8, FRAME, CHOICE, 1.0, needed, prioritised=True)
+    fits = int(str(error.value).split("largest capacity that fits is ")[1].split(".")[0])
+    assert replay_bytes(fits, 8, FRAME, CHOICE, True) <= needed < replay_bytes(fits + 8, 8, FRAME, CHOICE, True)
+
+
 def test_the_machine_has_what_meminfo_says(tmp_path: Path) -> None:
     write(tmp_path, "proc/meminfo", "MemTotal:  16000 kB\nMemAvailable:   12000 kB\n")
     assert available_bytes(tmp_path) == 12000 * 1024

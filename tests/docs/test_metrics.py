@@ -43,6 +43,15 @@ def test_every_metric_of_a_run_is_documented(algo, tmp_path):
     assert {"steps", "eval/return_mean", "time/update", "knob/lr"} <= seen
 
 
+@pytest.mark.slow
+def test_every_metric_of_a_prioritised_replay_is_documented(tmp_path):
+    words = [*TINY["dqn"], *ALWAYS, "store.priority={}"]
+    result = Experiment(algo="dqn", overrides=words, out=tmp_path / "run").train()
+    seen = set(json.loads((result.folder / "metrics.jsonl").read_text().splitlines()[-1]))
+    assert {"store/priority_mean", "store/beta", "time/samples_per_second"} <= seen
+    assert seen - documented(DOCS / "metrics.md") == set()
+
+
 def test_the_page_explains_no_metric_twice():
     rows = re.findall(r"^\| `([^`]+)` \|", (DOCS / "metrics.md").read_text().split("## Algorithms")[0], re.MULTILINE)
     general = [name for name in rows if not name.startswith("knob/")]

@@ -167,6 +167,21 @@ def test_several_steps_do_not_see_beyond_a_time_limit_either(n_step):
     assert value(trainer, *np.eye(4).tolist()) == pytest.approx([5.0] * 4, rel=0.06)
 
 
+PRIORITISED = {**REPLAY, "priority": {"alpha": 0.6}}
+
+
+@pytest.mark.parametrize("algo", ["dqn", "sac"])
+def test_prioritised_replay_learns_discounted_values_and_the_right_action(algo):
+    more = {"store": PRIORITISED}
+    assert value(trained(algo, "Discount", **more), [0.0], [1.0]) == pytest.approx([GAMMA, 1.0], abs=0.08)
+    assert greedy_return(trained(algo, "ObsAction", **more)) >= 0.95
+
+
+def test_prioritised_replay_does_not_lower_the_value_of_a_time_limit():
+    trainer = trained("dqn", "Endless", train={"max_steps": 1_500}, store=PRIORITISED)
+    assert value(trainer, *np.eye(4).tolist()) == pytest.approx([5.0] * 4, rel=0.06)
+
+
 @pytest.mark.parametrize("algo", ["dqn", "ppo"])
 def test_illegal_actions_are_never_taken_and_the_best_legal_one_is_found(algo):
     assert greedy_return(trained(algo, "Mask", train={"max_steps": 1_500 if algo == "dqn" else 5_120})) >= 0.95

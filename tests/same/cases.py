@@ -26,6 +26,13 @@ CASES = {
         "train.max_steps=3000",
         "algo.epsilon={kind: linear, start: 1, end: 0.1, steps: 2000}",
     ],
+    "dqn-per": [
+        *DQN,
+        "store.priority={alpha: 0.7}",  # β is annealed over the whole run
+        "store.max_reuse=40",
+        "train.max_steps=2000",
+        "algo.epsilon={kind: linear, start: 1, end: 0.1, steps: 1500}",
+    ],
     "ppo": [
         "--algo=ppo",
         "--env=same.counting:Counting-v0",

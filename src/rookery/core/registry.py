@@ -53,6 +53,7 @@ _BUILTIN: dict[str, dict[str, tuple[str, str]]] = {  # kind → name → (target
     },
     "preset": {
         "cartpole-dqn": (f"{_ZOO}CARTPOLE_DQN", "CartPole-v1 with DQN"),
+        "cartpole-dqn-per": (f"{_ZOO}CARTPOLE_DQN_PER", "CartPole-v1 with DQN and prioritised replay"),
         "cartpole-ppo": (f"{_ZOO}CARTPOLE_PPO", "CartPole-v1 with PPO"),
         "cartpole-novel-r2d2": (f"{_ZOO}CARTPOLE_NOVEL_R2D2", "CartPole without velocities, with R2D2"),
         "cartpole-novel-ppo-lstm": (

@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
+from rookery.core.schedule import Schedule
 from rookery.core.section import Section
 
 
@@ -14,6 +15,29 @@ class HindsightConfig(Section):
 
     strategy: Literal["future", "final", "episode"] = "future"  # whose achieved goal: a later step's, the last, any
     k: Annotated[float, Field(gt=0)] = 4.0  # relabelled transitions per transition left as it was
+
+
+class PriorityConfig(Section):
+    """`store.priority` of an off-policy algorithm: a mapping, however short, turns prioritised sampling on; null: uniform."""
+
+    alpha: Annotated[float, Field(ge=0, le=1)] = 0.6  # P ∝ p^alpha; without any key of store.priority: uniform
+    beta: Schedule = Schedule(kind="linear", start=0.4, end=1.0)  # importance weights (N P)^−beta; above 1 counts as 1
+    epsilon: Annotated[float, Field(ge=1e-12, le=1)] = 1e-6  # added to every priority, so that nothing is never drawn
+
+    @model_validator(mode="after")
+    def _beta_in_range(self) -> PriorityConfig:
+        beta = self.beta
+        values = [value for _, value in beta.points] or [beta.start, *([] if beta.end is None else [beta.end])]
+        if min(values) < 0:
+            raise ValueError(f"store.priority.beta: expected values that are not negative, got {values}")
+        return self
+
+
+class AlarmConfig(Section):
+    """When the store warns, once each time a number leaves its band."""
+
+    max_reuse: Annotated[float, Field(gt=0)] | None = None  # mean draws per stored step; null: no alarm
+    max_staleness: Annotated[float, Field(gt=0)] | None = None  # mean age of the steps in updates; null: no alarm
 
 
 class ReplayConfig(Section):
@@ -27,6 +51,8 @@ class ReplayConfig(Section):
     max_staleness: Annotated[int, Field(ge=0)] | None = None  # updates; older steps are not drawn; null: no limit
     max_memory: Annotated[float, Field(gt=0, le=1)] | None = 0.8  # of the available memory; null: not checked
     hindsight: HindsightConfig | None = None  # relabel goals of a goal env when a batch is drawn; null: never
+    priority: PriorityConfig | None = None  # prioritised sampling; null: uniform
+    alarm: AlarmConfig = AlarmConfig()  # bands whose leaving is logged
 
     @model_validator(mode="after")
     def _fits(self) -> ReplayConfig:

@@ -12,16 +12,18 @@ from pathlib import Path
 from rookery.core.errors import ConfigError
 from rookery.core.spec import bytes_of, describe
 from rookery.core.tree import Tree
+from rookery.data.priority import priority_bytes
 
 META_BYTES = 16  # reward, flags, final, reuse of one step
 STEPS_PER_EPISODE = 50  # assumed for the side table of final observations, whose size is not known beforehand
 
 
-def replay_bytes(capacity: int, columns: int, obs_spec: Tree, row_spec: Tree) -> int:
+def replay_bytes(capacity: int, columns: int, obs_spec: Tree, row_spec: Tree, prioritised: bool = False) -> int:
     """Bytes of a full replay; row_spec holds what is stored beside the observation (the action)."""
-    slots = math.ceil(capacity / columns) + 1
+    places = (math.ceil(capacity / columns) + 1) * columns
     frame = bytes_of(obs_spec)
-    return slots * columns * (frame + bytes_of(row_spec) + META_BYTES) + capacity * frame // STEPS_PER_EPISODE
+    rows = places * (frame + bytes_of(row_spec) + META_BYTES) + capacity * frame // STEPS_PER_EPISODE
+    return rows + (priority_bytes(places) if prioritised else 0)
 
 
 def available_bytes(root: Path = Path("/")) -> int | None:
@@ -32,13 +34,19 @@ def available_bytes(root: Path = Path("/")) -> int | None:
 
 
 def check_replay_fits(
-    capacity: int, columns: int, obs_spec: Tree, row_spec: Tree, max_memory: float, available: int | None
+    capacity: int,
+    columns: int,
+    obs_spec: Tree,
+    row_spec: Tree,
+    max_memory: float,
+    available: int | None,
+    prioritised: bool = False,
 ) -> None:
     """Refuse a replay that needs more than the fraction max_memory of the available bytes."""
-    needed = replay_bytes(capacity, columns, obs_spec, row_spec)
+    needed = replay_bytes(capacity, columns, obs_spec, row_spec, prioritised)
     if available is None or needed <= max_memory * available:
         return
-    fits = _largest_capacity(max_memory * available, columns, obs_spec, row_spec)
+    fits = _largest_capacity(max_memory * available, columns, obs_spec, row_spec, prioritised)
     raise ConfigError(
         f"store.capacity={capacity} needs {_human(needed)} ({needed} bytes: observations {describe(obs_spec)}, {columns} columns), but "
         f"{_human(available)} ({available} bytes) are available, of which store.max_memory={max_memory:g} may be used. The largest capacity "
@@ -46,11 +54,11 @@ def check_replay_fits(
     )
 
 
-def _largest_capacity(budget: float, columns: int, obs_spec: Tree, row_spec: Tree) -> int:
+def _largest_capacity(budget: float, columns: int, obs_spec: Tree, row_spec: Tree, prioritised: bool) -> int:
     low, high = 0, max(1, int(budget))
     while low < high:
         middle = (low + high + 1) // 2
-        if replay_bytes(middle, columns, obs_spec, row_spec) <= budget:
+        if replay_bytes(middle, columns, obs_spec, row_spec, prioritised) <= budget:
             low = middle
         else:
             high = middle - 1

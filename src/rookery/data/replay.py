@@ -1,4 +1,4 @@
-"""ReplayStore: experience that is learnt from again and again, drawn uniformly.
+"""ReplayStore: experience that is learnt from again and again, drawn uniformly or by priority.
 
     reward = Σ_{j<k} γ^j r_j        discount = γ^k (1 − terminated)        next_obs = the true successor of the k-th step
 
@@ -15,15 +15,18 @@ import numpy as np
 import torch
 
 from rookery.core.chunk import Chunk
-from rookery.core.errors import UsageError
+from rookery.core.errors import CheckpointError, UsageError
 from rookery.core.spec import stacked_spec
 from rookery.core.tree import Tree, tree_map
+from rookery.data.alarm import Alarm
 from rookery.data.aligned import aligned_zeros
 from rookery.data.config import ReplayConfig
 from rookery.data.hindsight import GoalFunctions, Hindsight
 from rookery.data.limiter import Limiter
 from rookery.data.memory import available_bytes, check_replay_fits
 from rookery.data.pieces import piece
+from rookery.data.prioritised import Prioritised
+from rookery.data.priority import Keys
 from rookery.data.reader import Reader
 from rookery.data.ring import Ring
 from rookery.data.sequences import Window, WindowReader, Windows
@@ -37,7 +40,10 @@ ATTEMPTS = (
 
 
 class ReplayStore:
-    """A `Store` over a ring. `columns` counts the env columns of all collectors, who have equally many."""
+    """A `Store` over a ring. `columns` counts the env columns of all collectors, who have equally many.
+
+    total_steps: length of the run, for a β (store.priority) that is annealed over the whole run.
+    """
 
     def __init__(
         self,
@@ -53,11 +59,18 @@ class ReplayStore:
         window: Window | None = None,
         extras: dict[str, Tree] | None = None,
         goals: GoalFunctions | None = None,
+        total_steps: int | None = None,
     ):
         fields = stored_spec(obs_spec, action_spec, extras)
         if config.max_memory is not None:
             check_replay_fits(
-                config.capacity, columns, obs_spec, fields["action"], config.max_memory, available_bytes()
+                config.capacity,
+                columns,
+                obs_spec,
+                fields["action"],
+                config.max_memory,
+                available_bytes(),
+                config.priority is not None,
             )
         self.config = config
         self._max_reuse = config.max_reuse or 0
@@ -84,43 +97,65 @@ class ReplayStore:
             spec = stacked_spec(obs_spec, stack)
             arrays[key] = tree_map(lambda x, leaf: x.reshape(len(x), *leaf.shape), arrays[key], spec)
         self._batch = tree_map(torch.from_numpy, arrays)
-        self._batch["weight"] = torch.from_numpy(aligned_zeros((config.batch_size,), np.float32)).fill_(1.0)
+        self._weight = aligned_zeros((config.batch_size,), np.float32)
+        self._batch["weight"] = torch.from_numpy(self._weight).fill_(1.0)
+        self._prioritised = (
+            None
+            if config.priority is None
+            else Prioritised(self._ring, config.batch_size, config.priority, total_steps)
+        )
+        self._alarm = Alarm(config.alarm)
 
     @property
     def size(self) -> int:
         return self._ring.size
 
     def add(self, chunk: Chunk) -> None:
-        if self._windows is None:
-            self._limiter.insert(self._ring.add(chunk))
-        else:
+        if self._prioritised is not None:
+            self._prioritised.check(chunk)
+        if self._windows is not None:
             self._add_windows(chunk, self._windows)
+        else:
+            self._limiter.insert(self._ring.add(chunk))
+            if self._prioritised is not None:
+                self._prioritised.added(chunk)
         if self.config.max_staleness is not None:
-            self._ring.expire(self._ring.version - self.config.max_staleness)
+            (self._prioritised or self._ring).expire(self._ring.version - self.config.max_staleness)
 
     def _add_windows(self, chunk: Chunk, windows: Windows) -> None:
         rows, most = len(chunk.rows["valid"]), self._ring.rows
         for a in range(0, rows, most):
             part = chunk if rows <= most else piece(chunk, a, min(a + most, rows))
-            self._complete += len(windows.before(part.collector, part.rows["first"][0]))
+            lost = windows.before(part.collector, part.rows["first"][0])
+            if self._prioritised is not None and len(lost):
+                self._prioritised.priorities.insert(lost)
             self._limiter.insert(self._ring.add(part))
-            self._complete += len(windows.after(part.collector, len(part.rows["valid"])))
+            complete = windows.after(part.collector, len(part.rows["valid"]))
+            if self._prioritised is not None:
+                self._prioritised.added(part, complete)
+            self._complete += len(lost) + len(complete)
 
     def ready(self) -> bool:
-        if self._windows is not None and self._complete == 0:
+        if self._windows is not None and (
+            self._complete == 0 or (self._prioritised and not self._prioritised.priorities.total)
+        ):
             return False
         return self._limiter.credit > 0 and (not self._limited or self._ring.eligible >= self.config.batch_size)
 
-    def sample(self, copy: bool = False) -> tuple[dict[str, Tree], np.ndarray]:
+    def sample(self, copy: bool = False) -> tuple[dict[str, Tree], np.ndarray | Keys]:
         """One batch for one update; its tensors and keys are overwritten by the next call, unless copied."""
-        self._draw()
+        keys: np.ndarray | Keys = self._reader.index
+        if self._prioritised is None:
+            self._draw()
+        else:
+            keys = self._prioritised.draw(self._rng, self._reader.index, self._weight, self._limiter.inserted)
         self._reader.read()
         if self._hindsight is not None:
             self._hindsight.relabel(self._reader.index, self._rng)
         self._limiter.spend()
         if copy:
-            return tree_map(torch.clone, self._batch), self._reader.index.copy()
-        return dict(self._batch), self._reader.index
+            return tree_map(torch.clone, self._batch), keys.copy()
+        return dict(self._batch), keys
 
     def _draw(self) -> None:
         ring, index = self._ring, self._reader.index
@@ -149,26 +184,45 @@ class ReplayStore:
             )
 
     def feedback(self, keys: Any, outputs: dict[str, Any]) -> None:
-        """Uniform sampling learns nothing from the update."""
+        """Takes outputs["priority"] [N] if sampling is prioritised; uniform sampling learns nothing from the update."""
+        if self._prioritised is not None:
+            self._prioritised.feedback(keys, outputs)
+
+    def counts(self) -> dict[str, int]:
+        """Steps inserted and transitions drawn, ever."""
+        return {"inserts": self._limiter.inserted, "samples": self._limiter.updates * self.config.batch_size}
 
     def metrics(self) -> dict[str, float]:
         """size [steps], fill [fraction of the rows], reuse [draws per stored step], staleness [updates, mean over the rows]."""
         ring = self._ring
-        return {
+        found = {
             "size": float(self.size),
             "fill": float(ring.lanes[:, gather.COUNT].mean() / ring.rows),
             "reuse": ring.draws / max(1, self.size),
             "staleness": ring.staleness(),
         }
+        self._alarm.look(found)
+        if self._prioritised is not None:
+            found |= self._prioritised.metrics(self._limiter.inserted)
+        return found
 
     def state(self) -> dict[str, Any]:
         """The random generator is not part of it (`Streams` owns it). Large arrays are views: write or copy them before the next `add`."""
-        windows = {} if self._windows is None else {"windows": self._windows.state() | {"complete": self._complete}}
-        return {"ring": self._ring.state(), "limiter": self._limiter.state()} | windows
+        state = {"ring": self._ring.state(), "limiter": self._limiter.state(), "alarm": self._alarm.state()}
+        state |= {} if self._windows is None else {"windows": self._windows.state() | {"complete": self._complete}}
+        return state if self._prioritised is None else state | {"priority": self._prioritised.state()}
 
     def restore(self, state: dict[str, Any]) -> None:
+        if self._prioritised is not None and "priority" not in state:
+            raise CheckpointError(
+                "the saved replay has no priorities. Resume with store.priority=null, as it was saved."
+            )
         self._ring.restore(state["ring"])
         self._limiter.restore(state["limiter"])
         if self._windows is not None:
             self._windows.restore(state["windows"])
             self._complete = int(state["windows"]["complete"])
+        if "alarm" in state:  # older checkpoints have none
+            self._alarm.restore(state["alarm"])
+        if self._prioritised is not None:
+            self._prioritised.restore(state["priority"])

@@ -79,6 +79,10 @@ class RolloutStore:
     def feedback(self, keys: Any, outputs: dict[str, Any]) -> None:
         """Rows are not drawn again: nothing to learn from the update."""
 
+    def counts(self) -> dict[str, int]:
+        """Nothing: every step is inserted and handed out once, so the run's own count says it."""
+        return {}
+
     def metrics(self) -> dict[str, float]:
         """size [steps waiting], fill [fraction of the next batch], staleness [updates between the collectors' newest weights]."""
         filled = [min(_rows(chunks), self.rows) for chunks in self._backlog] if self._handed_out else self._filled

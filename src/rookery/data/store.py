@@ -30,6 +30,9 @@ class Store(Protocol):
     def metrics(self) -> dict[str, float]:
         """Numbers for a report."""
 
+    def counts(self) -> dict[str, int]:
+        """Numbers that only grow; their growth per second is reported under `time/`."""
+
     def state(self) -> dict[str, Any]:
         """Nested dict of arrays and JSON values. Large arrays are views: write or copy them before the next `add`."""
 

@@ -207,9 +207,9 @@ class Meters:
         """A number of the user's own, or a Histogram, Image, Video or Table."""
         self.custom.record(name, value)
 
-    def report(self, steps: int, updates: int) -> dict[str, Any]:
+    def report(self, steps: int, updates: int, **counts: int) -> dict[str, Any]:
         metrics = self.episodes.report() | self.updates.report() | self.custom.report()
-        return metrics | self.rates.report(steps=steps, updates=updates) | self.phases.report()
+        return metrics | self.rates.report(steps=steps, updates=updates, **counts) | self.phases.report()
 
     def state(self) -> dict[str, Any]:
         clocks = {"phases": self.phases.state(), "rates": self.rates.state()}

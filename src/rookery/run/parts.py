@@ -124,6 +124,7 @@ def build_store(config: Config, algo: Algorithm, env: VectorEnv, streams: Stream
         extras={"state": algo.memory()} if algo.window() is not None else None,
         stack=config.env.stack,
         goals=GoalFunctions(env.method("compute_reward"), env.method("compute_terminated")),
+        total_steps=config.train.max_steps,
     )
 
 

@@ -20,6 +20,7 @@ def broken_rules(config: Config) -> list[str]:
     """All broken rules: the general ones, then the algorithm's."""
     return [
         *_learns(config),
+        *_anneals(config),
         *_stops(config),
         *_hindsight(config),
         *_rolls_back(config),
@@ -49,6 +50,19 @@ def _learns(config: Config) -> Iterator[str]:
             f"train.max_steps={limit} is less than one rollout, algo.rollout={rows} × env.num={config.env.num} × "
             f"pool.workers={config.pool.workers} = {round_steps} steps: the run would end before the first update. "
             f"Raise train.max_steps, or lower algo.rollout or env.num"
+        )
+
+
+def _anneals(config: Config) -> Iterator[str]:
+    """β of prioritised replay is annealed over the whole run, unless told otherwise."""
+    priority = getattr(config.store, "priority", None)
+    if priority is None or config.train.max_steps is not None:
+        return
+    beta = priority.beta
+    if beta.steps is None and beta.kind not in ("constant", "piecewise"):
+        yield (
+            f"store.priority.beta is a {beta.kind} schedule over the whole run (`steps: null`), but train.max_steps=null gives the "
+            f"run no length. Set store.priority.beta={{kind: linear, start: 0.4, end: 1, steps: 100000}} or train.max_steps"
         )
 
 

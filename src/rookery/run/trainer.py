@@ -235,7 +235,7 @@ class Trainer:
         self.check_weights()
         self.learner.check()
         metrics: dict[str, Any] = {"steps": self.steps, "updates": self.learner.updates, "episodes": self.episodes}
-        metrics |= self.meters.report(self.steps, self.learner.updates) | self._pending
+        metrics |= self.meters.report(self.steps, self.learner.updates, **self.store.counts()) | self._pending
         metrics |= {f"knob/{name}": value for name, value in self.knob_values.items()}
         metrics |= {f"store/{name}": value for name, value in self.store.metrics().items()}
         self._pending = {}

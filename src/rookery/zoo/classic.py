@@ -20,6 +20,8 @@ CARTPOLE_DQN: dict[str, Any] = {
     "eval": {"every_steps": 5_000},
 }
 
+CARTPOLE_DQN_PER: dict[str, Any] = CARTPOLE_DQN | {"store": CARTPOLE_DQN["store"] | {"priority": {"alpha": 0.6}}}
+
 CARTPOLE_PPO: dict[str, Any] = {
     "algo": {
         "name": "ppo",
