@@ -48,7 +48,7 @@ class Recorder:
             for i in range(env.num):
                 if not step.valid[i]:
                     assert step.reward[i] == 0.0
-                    assert not (step.terminated[i] or step.truncated[i])
+                    assert (step.terminated[i], step.truncated[i]) == (False, False)
                     continue
                 flags = bool(step.terminated[i]), bool(step.truncated[i])
                 assert (i in final) == any(flags)

@@ -175,9 +175,7 @@ def verdicts_by_hand(moves, answers):
         agent = next(a for a in env.agents if env.acting[a][0])
         bit = int(env.obs[agent][0, 0] > 0)
         out = env.step({agent: np.array([bit if right else 1 - bit])})
-        told.append(
-            {a: (float(s.reward[0]), bool(s.terminated[0])) for a, s in out.agents.items() if s.valid[0]}
-        )
+        told.append({a: (float(s.reward[0]), bool(s.terminated[0])) for a, s in out.agents.items() if s.valid[0]})
     return env, told, out
 
 
@@ -218,9 +216,7 @@ def test_right_answers_reach_the_optimum_of_the_game(name):
     env.reset()
     returns = {agent: [] for agent in env.agents}
     for _ in range(2000):
-        given = {
-            a: np.array([right_answer(name, a, env.obs[a][0])]) for a, acting in env.acting.items() if acting[0]
-        }
+        given = {a: np.array([right_answer(name, a, env.obs[a][0])]) for a, acting in env.acting.items() if acting[0]}
         for end in env.step(given).ended:
             for agent, value in end.info["returns"].items():
                 returns[agent].append(value)

@@ -171,7 +171,9 @@ class Agents(MultiEnv):
         if not self._ready:
             raise UsageError("step was called before reset")
         if not isinstance(action, dict):
-            raise UsageError(f"step got a {type(action).__name__}, expected a dict: agent → its actions [{self.num}, …]")
+            raise UsageError(
+                f"step got a {type(action).__name__}, expected a dict: agent → its actions [{self.num}, …]"
+            )
         for agent in action:
             if agent not in self.acting:
                 hint = did_you_mean(str(agent), self.agents)
@@ -179,7 +181,9 @@ class Agents(MultiEnv):
             if not self.acting[agent].any():
                 now = [name for name, acting in self.acting.items() if acting[0]]
                 where = self._tables[0].where(agent)
-                raise UsageError(f"step got an action of {agent!r}, but it is not its turn in any env: {now} must act ({where})")
+                raise UsageError(
+                    f"step got an action of {agent!r}, but it is not its turn in any env: {now} must act ({where})"
+                )
             if problem := shape_problem(action[agent], self.action_spec[agent], self.num):
                 raise UsageError(f"the actions of {agent!r} in {self.name} have {problem} ({self.num} envs)")
         for agent, acting in self.acting.items():

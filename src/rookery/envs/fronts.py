@@ -171,10 +171,10 @@ class Dicts(Front):
         obs, reward, terminated, truncated, infos = _five(self.env.step(actions))
         _has(ALL, {"terminated": terminated, "truncated": truncated})
         there = [*self._there, *(agent for agent in obs if agent not in self._there)]
-        ended = [there if flags[ALL] else _true(flags) for flags in (terminated, truncated)]
+        ended = tuple(there if flags[ALL] else _true(flags) for flags in (terminated, truncated))
         self._there = [agent for agent in there if agent not in ended[0] and agent not in ended[1]]
         acting = [agent for agent in obs if agent in self._there]
-        return Told(acting, dict(obs), reward, *ended, infos, over=not self._there)
+        return Told(acting, dict(obs), reward, ended[0], ended[1], infos, over=not self._there)
 
 
 def _pair(result: Any) -> tuple[Any, Any]:

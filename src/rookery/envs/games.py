@@ -24,6 +24,7 @@ class Game:
     metadata: dict[str, Any] = {"render_modes": [], "name": "game"}
     render_mode = None
     possible_agents: list[str] = []
+    agents: list[str] = []
     optimum: dict[str, float] = {}
     observation_spaces: dict[str, spaces.Space] = {}
     action_spaces: dict[str, spaces.Space] = {}
@@ -53,7 +54,9 @@ class Pairing(Game):
     def __init__(self, rounds: int = 5):
         self.rounds = rounds
         self.possible_agents, self.agents = ["left", "right"], []
-        self.observation_spaces = {agent: spaces.Box(0.0, 1.0, (n,), np.float32) for agent, n in (("left", 3), ("right", 2))}
+        self.observation_spaces = {
+            agent: spaces.Box(0.0, 1.0, (n,), np.float32) for agent, n in (("left", 3), ("right", 2))
+        }
         self.action_spaces = {"left": spaces.Discrete(2), "right": spaces.Discrete(3)}
         self.optimum = dict.fromkeys(self.possible_agents, float(rounds))
 
@@ -149,7 +152,13 @@ class Visitors(Game):
         truncated = dict.fromkeys(acted, self.time == self.rounds)
         self.agents = [agent for agent in acted if not terminated[agent] and not truncated[agent]]
         self.agents += ["late"] if self.time == self._comes else []
-        return self._draw(list(dict.fromkeys([*acted, *self.agents]))), reward, terminated, truncated, {a: {} for a in acted}
+        return (
+            self._draw(list(dict.fromkeys([*acted, *self.agents]))),
+            reward,
+            terminated,
+            truncated,
+            {a: {} for a in acted},
+        )
 
     def _draw(self, agents: list[str]) -> dict[str, Any]:
         self._bit = {agent: int(self.random.integers(2)) for agent in agents}

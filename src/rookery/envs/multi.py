@@ -47,15 +47,20 @@ class MultiEnv(ABC):
         self.name = name
         self.agents = tuple(obs_spaces)  # all that may appear, in a fixed order
         self.obs_spaces, self.action_spaces = obs_spaces, action_spaces  # of one env, per agent
-        self.obs_spec = {a: spec_of(space, f"the observation space of {a} in {name}") for a, space in obs_spaces.items()}
-        self.action_spec = {a: spec_of(space, f"the action space of {a} in {name}") for a, space in action_spaces.items()}
+        self.obs_spec = {
+            a: spec_of(space, f"the observation space of {a} in {name}") for a, space in obs_spaces.items()
+        }
+        self.action_spec = {
+            a: spec_of(space, f"the action space of {a} in {name}") for a, space in action_spaces.items()
+        }
         self.acting = {a: np.zeros(num, np.bool_) for a in self.agents}  # who must act in the next step
         self.receivers = {a: Receiver(space, self.obs_spec[a], num) for a, space in obs_spaces.items()}
         self.out = MultiStep({a: self._holes(receiver.obs) for a, receiver in self.receivers.items()})
 
     def _holes(self, obs: Tree) -> Step:
-        flags = (np.zeros(self.num, np.bool_) for _ in range(3))
-        return Step(obs, np.zeros(self.num, np.float32), *flags, infos=[{} for _ in range(self.num)], marked=True)
+        terminated, truncated, valid = (np.zeros(self.num, np.bool_) for _ in range(3))
+        infos: list[dict[str, Any]] = [{} for _ in range(self.num)]
+        return Step(obs, np.zeros(self.num, np.float32), terminated, truncated, valid, infos=infos, marked=True)
 
     @property
     def obs(self) -> dict[str, Tree]:

@@ -203,7 +203,10 @@ class Table:
     def failed(self, what: Exception | str, agent: str | None = None, given: dict[str, Any] | None = None) -> EnvError:
         plain = isinstance(what, str | BadValue)
         text = str(what) if plain else f"{type(what).__name__}: {what}"
-        shown = {name: act if isinstance(act, dict | tuple) else np.asarray(act).tolist() for name, act in (given or {}).items()}
+        shown = {
+            name: act if isinstance(act, dict | tuple) else np.asarray(act).tolist()
+            for name, act in (given or {}).items()
+        }
         last = f" Actions: {shown}." if shown else ""
         doing = "step" if self.length else "reset"
         return EnvError(
