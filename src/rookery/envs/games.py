@@ -125,6 +125,7 @@ class Verdicts(Game):
         for part in (self.rewards, self._cumulative_rewards, self.terminations, self.truncations, self.infos):
             del part[agent]
         self.agents.remove(agent)
+        self.rewards = dict.fromkeys(self.agents, 0.0)
         self.agent_selection = self.agents[0] if self.agents else agent
 
 
@@ -146,19 +147,13 @@ class Visitors(Game):
         return self._draw(self.agents), {agent: {} for agent in self.agents}
 
     def step(self, actions: dict[str, Any]) -> Five:
-        acted, self.time = self.agents, self.time + 1
-        reward = {agent: float(int(actions[agent]) == self._bit[agent]) for agent in acted}
-        terminated = {agent: agent == "early" and self.time == self._leaves for agent in acted}
-        truncated = dict.fromkeys(acted, self.time == self.rounds)
-        self.agents = [agent for agent in acted if not terminated[agent] and not truncated[agent]]
-        self.agents += ["late"] if self.time == self._comes else []
-        return (
-            self._draw(list(dict.fromkeys([*acted, *self.agents]))),
-            reward,
-            terminated,
-            truncated,
-            {a: {} for a in acted},
-        )
+        self.time += 1
+        there = [*self.agents, *(["late"] if self.time == self._comes else [])]
+        reward = {agent: float(agent in actions and int(actions[agent]) == self._bit[agent]) for agent in there}
+        terminated = {agent: agent == "early" and self.time == self._leaves for agent in there}
+        truncated = dict.fromkeys(there, self.time == self.rounds)
+        self.agents = [agent for agent in there if not terminated[agent] and not truncated[agent]]
+        return self._draw(there), reward, terminated, truncated, {agent: {} for agent in there}
 
     def _draw(self, agents: list[str]) -> dict[str, Any]:
         self._bit = {agent: int(self.random.integers(2)) for agent in agents}
