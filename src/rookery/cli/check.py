@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from typing import get_args
 
 import typer
 
 
 def check_env(
     env: str = typer.Argument(..., metavar="ID|MODULE:CLASS", help="A gymnasium id, module:EnvId or module:Class."),
+    api: str = typer.Option("auto", "--api", help="env.api: four; with several agents: parallel, turns, dict."),
     as_json: bool = typer.Option(False, "--json", help="One JSON object on standard output."),
 ) -> int:
     """Check that an env keeps its contract.
@@ -16,12 +18,15 @@ def check_env(
     Spaces, dtypes, seeding, truncation, NaN; in sentences what to change. Exit code 3 if there are problems.
     """
     from rookery.core import registry
-    from rookery.core.errors import EnvError
+    from rookery.core.errors import EnvError, UsageError
     from rookery.envs.build import find_spec
     from rookery.envs.checker import check_env as check
+    from rookery.envs.config import Api
 
     if ":" not in env and env not in registry.names("env"):
         find_spec(env)  # an unknown id is a mistake in the command, not in an env
-    report = check(env)
+    if api not in get_args(Api):
+        raise UsageError(f"--api {api}: expected one of {', '.join(get_args(Api))}")
+    report = check(env, api=api)
     typer.echo(json.dumps(report.to_dict()) if as_json else str(report))
     return 0 if report.ok else EnvError.exit_code

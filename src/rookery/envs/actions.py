@@ -54,6 +54,18 @@ def not_finite(action: Tree, index: int) -> bool:
     return any(row.dtype.kind == "f" and not np.isfinite(row).all() for row in rows)
 
 
+def shape_problem(action: Tree, spec: Tree, num: int) -> str | None:
+    """How a batch of actions [B, …] differs from its spec in form, if it does."""
+    if isinstance(spec, dict):
+        if not isinstance(action, dict) or action.keys() != spec.keys():
+            got = list(action) if isinstance(action, dict) else type(action).__name__
+            return f"{got}, expected a dict with the keys {list(spec)}"
+        found = ((key, shape_problem(action[key], part, num)) for key, part in spec.items())
+        return next((f"in {key!r} {problem}" for key, problem in found if problem), None)
+    wanted = (num, *spec.shape)
+    return None if np.shape(action) == wanted else f"shape {np.shape(action)}, expected {wanted}"
+
+
 def _clipped(space: spaces.Box) -> Convert:
     dtype, low, high = space.dtype, space.low, space.high
     if np.isinf(low).all() and np.isinf(high).all():

@@ -41,6 +41,8 @@ def make(
     factory: Factory | None = None,
 ) -> VectorEnv:
     """`count` envs of one worker. Env i is reset for its episode e with `streams.seed_of(purpose, worker, i, e)`."""
+    if config.several:
+        raise ConfigError(f"env.api={config.api} has several agents: such envs are made by rookery.envs.make_multi")
     seed_of = lambda i, episode: streams.seed_of(purpose, worker, i, episode)  # noqa: E731
     name = config.id or getattr(factory, "__qualname__", None) or type(factory).__name__
     if config.engine == "vector":
@@ -64,11 +66,8 @@ def single(
     factory: Factory | None = None,
 ) -> Any:
     """One env with its adapter, time limit and wrappers (a gymnasium vector env comes back as it is)."""
-    kwargs = dict(config.kwargs)
-    if config.per_env:
-        kwargs |= config.per_env[(worker * count + index) % len(config.per_env)]
     places = {"worker": worker, "index": index, "num_envs": count}
-    env, limited = _base(config, copy.deepcopy(kwargs), places, factory)
+    env, limited = _base(config, arguments(config, places), places, factory)
     if isinstance(env, GymnasiumVector):
         return env
     env = adapted(env, config.api)
@@ -76,6 +75,14 @@ def single(
         env = gymnasium.wrappers.TimeLimit(env, config.max_episode_steps)
     own = config.train_wrappers if purpose == "train" else config.eval_wrappers
     return wrap(env, (*config.wrappers, *own))
+
+
+def arguments(config: EnvConfig, places: dict[str, int]) -> dict[str, Any]:
+    """Keyword arguments of the env at this place, a copy."""
+    kwargs = dict(config.kwargs)
+    if config.per_env:
+        kwargs |= config.per_env[(places["worker"] * places["num_envs"] + places["index"]) % len(config.per_env)]
+    return copy.deepcopy(kwargs)
 
 
 def adapted(env: Any, api: str) -> gymnasium.Env:
@@ -107,8 +114,13 @@ def _base(
     target = factory if factory is not None else _target(str(config.id))
     if isinstance(target, str):
         return _registered(target, config, kwargs, places["index"]), True
-    given = {name: place for name, place in places.items() if _wants(target, name)}
-    return _build(lambda: target(**given, **kwargs), config.id or repr(target), kwargs, places["index"]), False
+    return called(target, config.id or repr(target), kwargs, places), False
+
+
+def called(target: Factory, name: str, kwargs: dict[str, Any], places: dict[str, int], by_name: bool = False) -> Any:
+    """What a class or factory makes. It is told of its place what its signature accepts, or only what it names."""
+    given = {key: place for key, place in places.items() if (_names if by_name else _wants)(target, key)}
+    return _build(lambda: target(**given, **kwargs), name, kwargs, places["index"])
 
 
 def _target(env_id: str) -> Any:
@@ -175,6 +187,10 @@ def _wants(target: Any, name: str) -> bool:
     """Factories get what their signature accepts; of a class that forwards **kwargs only what it names."""
     if not inspect.isclass(target) and name != "num_envs":
         return accepts(target, name)
+    return _names(target, name)
+
+
+def _names(target: Any, name: str) -> bool:
     try:
         return name in inspect.signature(target).parameters
     except (TypeError, ValueError):

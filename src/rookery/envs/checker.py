@@ -14,6 +14,7 @@ from rookery.core.spec import describe, spec_of
 from rookery.envs.adapters import FourTuple
 from rookery.envs.build import adapted, single
 from rookery.envs.config import EnvConfig
+from rookery.envs.multicheck import check_multi, speaks_for_several
 from rookery.envs.replay import snapshot_layers
 from rookery.envs.trial import Played, Report, Stop, play, trajectory
 
@@ -21,6 +22,8 @@ from rookery.envs.trial import Played, Report, Stop, play, trajectory
 def check_env(target: Any, *, episodes: int = 5, seed: int = 0, max_steps: int = 1000, api: str = "auto") -> Report:
     """Check an id, an env class, a factory or an env; `max_steps` limits each of the episodes, which are played at random."""
     report = Report(_name(target))
+    if speaks_for_several(target, api):
+        return check_multi(target, report, episodes=episodes, seed=seed, max_steps=max_steps, api=api)
     try:
         env, again = _made(target, api)
     except RookeryError as error:

@@ -24,6 +24,8 @@ class WrapperConfig(Section):
 
 Wrappers = tuple[str | WrapperConfig, ...]
 Limit = Annotated[int, Field(ge=1)]
+Api = Literal["auto", "gymnasium", "four", "parallel", "turns", "dict"]
+SEVERAL = ("parallel", "turns", "dict")  # values of env.api for envs with several agents
 
 
 class EnvConfig(Section):
@@ -38,9 +40,14 @@ class EnvConfig(Section):
     eval_wrappers: Wrappers = ()  # further wrappers of evaluation envs only
     stack: Limit = 1  # frames that the networks see at once, the last k; stored once, repeated at an episode's start
     max_episode_steps: Limit | None = None  # env steps until truncation; None: what the id was registered with
-    api: Literal["auto", "gymnasium", "four"] = "auto"  # four: the old API, step() -> obs, reward, done, info
+    api: Api = "auto"  # four: the old API, step() -> obs, reward, done, info; parallel, turns, dict: several agents
     engine: Literal["auto", "inprocess", "vector"] = "auto"  # vector: the id's own vectorised engine; auto: inprocess
     on_bad: Literal["raise", "drop"] = "raise"  # NaN or infinity from an env: stop the run, or drop the running episode
+
+    @property
+    def several(self) -> bool:
+        """Whether the env has several agents, so that `make_multi` builds it."""
+        return self.api in SEVERAL
 
     @field_validator("kwargs", "per_env")
     @classmethod

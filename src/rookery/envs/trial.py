@@ -58,7 +58,7 @@ class Played:
 
 def play(env: gymnasium.Env, report: Report, episodes: int, seed: int, max_steps: int) -> Played:
     receiver = Receiver(env.observation_space, spec_of(env.observation_space), 1)
-    played, before = Played(), _generators()
+    played, before = Played(), generators()
     env.action_space.seed(seed)
     start, steps = time.perf_counter(), 0
     for episode in range(episodes):
@@ -74,7 +74,7 @@ def play(env: gymnasium.Env, report: Report, episodes: int, seed: int, max_steps
             played.unended += 1
     report.facts["steps_per_second"] = round(steps / max(time.perf_counter() - start, 1e-9))
     report.facts["episode_lengths"] = played.lengths
-    if _generators() != before:
+    if generators() != before:
         report.problems.append(
             "it draws from a global random generator (random or np.random): draw from self.np_random instead"
         )
@@ -176,7 +176,7 @@ def trajectory(env: gymnasium.Env, seed: int, actions: list[Any] | None, limit: 
     return moments, taken
 
 
-def _generators() -> tuple[Any, ...]:
+def generators() -> tuple[Any, ...]:
     """The state of the global generators, which an env must not touch."""
     state = np.random.get_state(legacy=False)["state"]  # noqa: NPY002  # only looked at
     return random.getstate(), state["key"].tobytes(), state["pos"]

@@ -1,0 +1,207 @@
+"""Fronts: what an env with several agents says, brought from its own API into one form.
+
+    Parallel   PettingZoo's ParallelEnv: all agents that are there act at once
+    Turns      PettingZoo's AECEnv: one agent at a time; ended agents are stepped with None until they are gone
+    Dicts      reset() -> (obs, info), step(actions) -> (obs, reward, terminated, truncated, info), all dicts by agent: who observed must
+               act next, whoever did not waits; `terminated` and `truncated` have the entry "__all__", which speaks for everybody
+
+Nothing here imports PettingZoo: an env only has to behave like one of its envs.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from gymnasium import spaces
+
+from rookery.core.errors import ConfigError
+from rookery.envs.adapters import accepts
+from rookery.envs.boundary import BadValue
+
+ALL = "__all__"
+
+
+@dataclass(slots=True)
+class Told:
+    """What an env said after a reset or a step, whatever its API."""
+
+    acting: list[str]  # who must act next
+    obs: dict[str, Any]  # of those who must act, and of those who ended as far as the env tells
+    reward: dict[str, Any] = field(default_factory=dict)  # what each agent received and was not told before
+    terminated: list[str] = field(default_factory=list)
+    truncated: list[str] = field(default_factory=list)
+    infos: dict[str, Any] = field(default_factory=dict)
+    over: bool = False  # nobody is left
+
+
+class Front(ABC):
+    """One env behind one common face."""
+
+    needs: tuple[str, ...] = ("reset", "step", "possible_agents", "observation_space", "action_space")
+
+    def __init__(self, env: Any):
+        if missing := [name for name in self.needs if not hasattr(env, name)]:
+            raise ConfigError(f"{type(env).__name__} cannot be used with this env.api: it has no {', '.join(missing)}")
+        self.env = env
+        self.agents = self._names()
+        if not self.agents or not all(isinstance(agent, str) for agent in self.agents):
+            raise ConfigError(f"{type(env).__name__} has the agents {list(self.agents)}: expected names, at least one")
+
+    def _names(self) -> tuple[str, ...]:
+        return tuple(self.env.possible_agents)
+
+    def spaces(self, agent: str) -> tuple[spaces.Space, spaces.Space]:
+        """(observation space, action space) of an agent."""
+        return self.env.observation_space(agent), self.env.action_space(agent)
+
+    @abstractmethod
+    def reset(self, seed: int | None) -> Told:
+        """Start an episode."""
+
+    @abstractmethod
+    def step(self, actions: dict[str, Any]) -> Told:
+        """Act for those, and only those, who must."""
+
+    def last(self, agent: str) -> tuple[Any, float]:
+        """(observation or None, reward) of an agent who waits when the episode is cut, as far as they were not told yet."""
+        return None, 0.0
+
+
+class Parallel(Front):
+    """A ParallelEnv: whoever is in `agents` acts in the next step."""
+
+    def reset(self, seed: int | None) -> Told:
+        obs, infos = _pair(self.env.reset(seed=seed))
+        return Told(list(self.env.agents), dict(obs), infos=infos)
+
+    def step(self, actions: dict[str, Any]) -> Told:
+        obs, reward, terminated, truncated, infos = _five(self.env.step(actions))
+        there = list(self.env.agents)
+        for agent in actions:
+            _has(agent, {"reward": reward, "terminated": terminated, "truncated": truncated})
+        ended = _true(terminated), _true(truncated)
+        acting = [agent for agent in there if agent not in ended[0] and agent not in ended[1]]
+        return Told(acting, dict(obs), reward, *ended, infos, over=not acting)
+
+
+class Turns(Front):
+    """An AECEnv: `agent_selection` acts. `last()` gives what an agent received since it acted."""
+
+    needs = (*Front.needs, "last", "observe")
+
+    def __init__(self, env: Any):
+        super().__init__(env)
+        self._paid: dict[str, float] = {}  # of agents whose end was told: what they had received then
+
+    def reset(self, seed: int | None) -> Told:
+        self._paid = {}
+        self.env.reset(seed=seed)
+        return self._look()
+
+    def step(self, actions: dict[str, Any]) -> Told:
+        self.env.step(actions[self.env.agent_selection])
+        return self._look()
+
+    def _look(self) -> Told:
+        env, told = self.env, Told([], {})
+        for agent in env.agents:
+            if agent not in self._paid and self._ended(agent):
+                self._paid[agent] = told.reward[agent] = env._cumulative_rewards[agent]
+                told.obs[agent], told.infos[agent] = env.observe(agent), env.infos.get(agent, {})
+                told.terminated += [agent] if env.terminations[agent] else []
+                told.truncated += [agent] if env.truncations[agent] else []
+        self._bury(told)
+        told.over = not env.agents
+        if not told.over:
+            agent = env.agent_selection
+            told.acting.append(agent)
+            told.obs[agent], told.reward[agent], _, _, told.infos[agent] = env.last()
+        return told
+
+    def _bury(self, told: Told) -> None:
+        """Step ended agents with None while it is their turn; what they received after their end is told too."""
+        env = self.env
+        for _ in range(len(self.agents) + 1):
+            if not env.agents or not self._ended(env.agent_selection):
+                return
+            agent = env.agent_selection
+            later = env._cumulative_rewards[agent] - self._paid.get(agent, 0.0)
+            told.reward[agent] = told.reward.get(agent, 0.0) + later
+            self._paid[agent] = env._cumulative_rewards[agent]
+            if agent in told.obs:  # some envs show their best only to the agent that is selected
+                told.obs[agent] = env.observe(agent)
+            env.step(None)
+        raise BadValue("an ended agent stays selected: let step(None) remove it, as AECEnv._was_dead_step does")
+
+    def _ended(self, agent: str) -> bool:
+        return bool(self.env.terminations[agent] or self.env.truncations[agent])
+
+    def last(self, agent: str) -> tuple[Any, float]:
+        there = agent in self.env.agents
+        return self.env.observe(agent) if there else None, self.env._cumulative_rewards.get(agent, 0.0)
+
+
+class Dicts(Front):
+    """An env that answers with dicts by agent."""
+
+    needs = ("reset", "step", "observation_spaces", "action_spaces")
+
+    def __init__(self, env: Any):
+        super().__init__(env)
+        self._seeded = accepts(env.reset, "seed")
+        self._there: list[str] = []  # has observed and has not ended
+
+    def _names(self) -> tuple[str, ...]:
+        return tuple(getattr(self.env, "possible_agents", self.env.observation_spaces))
+
+    def spaces(self, agent: str) -> tuple[spaces.Space, spaces.Space]:
+        return self.env.observation_spaces[agent], self.env.action_spaces[agent]
+
+    def reset(self, seed: int | None) -> Told:
+        if not self._seeded and hasattr(self.env, "seed"):
+            self.env.seed(seed)
+        obs, infos = _pair(self.env.reset(seed=seed) if self._seeded else self.env.reset())
+        self._there = list(obs)
+        return Told(list(obs), dict(obs), infos=infos)
+
+    def step(self, actions: dict[str, Any]) -> Told:
+        obs, reward, terminated, truncated, infos = _five(self.env.step(actions))
+        _has(ALL, {"terminated": terminated, "truncated": truncated})
+        there = [*self._there, *(agent for agent in obs if agent not in self._there)]
+        ended = tuple(there if flags[ALL] else _true(flags) for flags in (terminated, truncated))
+        self._there = [agent for agent in there if agent not in ended[0] and agent not in ended[1]]
+        acting = [agent for agent in obs if agent in self._there]
+        return Told(acting, dict(obs), reward, ended[0], ended[1], infos, over=not self._there)
+
+
+def _pair(result: Any) -> tuple[Any, Any]:
+    if not (isinstance(result, tuple) and len(result) == 2 and all(isinstance(part, Mapping) for part in result)):
+        raise BadValue(f"reset returned {_form(result)}, expected (obs, info), two dicts")
+    return result
+
+
+def _five(result: Any) -> tuple[Any, Any, Any, Any, Any]:
+    if not (isinstance(result, tuple) and len(result) == 5 and all(isinstance(part, Mapping) for part in result)):
+        raise BadValue(
+            f"step returned {_form(result)}, expected (obs, reward, terminated, truncated, info), five dicts by agent"
+        )
+    return result
+
+
+def _form(result: Any) -> str:
+    if isinstance(result, tuple):
+        return f"a tuple of {', '.join(type(part).__name__ for part in result)}"
+    return f"a {type(result).__name__}"
+
+
+def _has(key: str, parts: dict[str, Mapping[str, Any]]) -> None:
+    for name, part in parts.items():
+        if key not in part:
+            raise BadValue(f"{name} has no entry for {key!r}, only for {list(part)}")
+
+
+def _true(flags: Mapping[str, Any]) -> list[str]:
+    return [agent for agent, flag in flags.items() if flag and agent != ALL]
