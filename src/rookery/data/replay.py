@@ -123,7 +123,7 @@ class ReplayStore:
 
     def state(self) -> dict[str, Any]:
         """The random generator is not part of it (`Streams` owns it). Large arrays are views: write or copy them before the next `add`."""
-        return {"ring": self._ring.state(), "limiter": self._limiter.state()}
+        return {"ring": self._ring.state(in_pieces=True), "limiter": self._limiter.state()}
 
     def restore(self, state: dict[str, Any]) -> None:
         self._ring.restore(state["ring"])

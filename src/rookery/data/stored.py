@@ -66,9 +66,14 @@ class Stored:
         self.final_words = words(self.finals, 1)
 
     def grow_finals(self, entries: int) -> None:
-        grown = np.zeros((entries, *self.shape), self.dtype)
-        grown[: len(self.finals)] = self.finals
-        self.finals, self.final_words = grown, words(grown, 1)
+        old = self.finals
+        self.new_finals(entries)
+        self.finals[: len(old)] = old
+
+    def new_finals(self, entries: int) -> None:
+        """An empty side table."""
+        self.finals = np.zeros((entries, *self.shape), self.dtype)
+        self.final_words = words(self.finals, 1)
 
 
 def stored_spec(obs_spec: Tree, action_spec: Tree, extras: dict[str, Tree] | None = None) -> dict[str, Tree]:
