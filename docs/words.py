@@ -42,6 +42,8 @@ STORES = {
     "store/fill": "share of the capacity in use; in a rollout store, share of the next batch",
     "store/reuse": "draws per stored step (replay only)",
     "store/staleness": "age of the data in updates: replay, mean over the stored steps; rollout, mean lag behind the newest collector",
+    "store/demonstrations_size": "steps in `store.demonstrations`",
+    "store/demonstrations_reuse": "draws per demonstrated step",
 }
 
 KNOBS = {  # knobs that are no option of their own

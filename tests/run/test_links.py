@@ -36,7 +36,7 @@ def made(slots: int = 500, collectors: int = 1) -> ReplayStore:
 
 def plain(store: ReplayStore) -> dict[str, np.ndarray]:
     """Copies of everything that the ring holds."""
-    state = store._ring.state()
+    state = store._ring.state(in_pieces=False)
     arrays = {name: state[name] for name in ("meta", "version_of", "lanes", "free")}
     arrays |= state["fields"] | {"final_obs": state["finals"]["obs"]}
     return {key: np.array(value) for key, value in arrays.items()}

@@ -6,7 +6,11 @@ from typing import Annotated
 
 from pydantic import Field, model_validator
 
+from rookery.core.errors import ConfigError
 from rookery.core.section import Section
+from rookery.data.shares import rows_of
+
+Text = Annotated[str, Field(min_length=1)]
 
 
 class ReplayConfig(Section):
@@ -19,6 +23,9 @@ class ReplayConfig(Section):
     max_reuse: Annotated[int, Field(ge=1)] | None = None  # draws of one step at most; null: no limit
     max_staleness: Annotated[int, Field(ge=0)] | None = None  # updates; older steps are not drawn; null: no limit
     max_memory: Annotated[float, Field(gt=0, le=1)] | None = 0.8  # of the available memory; null: not checked
+    mmap: bool | Text = False  # keep large arrays in a scratch file: true: in the run's folder; or the folder for it
+    demonstrations: Text | None = None  # file written by `Replay.save`, learnt from beside the run's own steps
+    demonstration_share: Annotated[float, Field(gt=0, lt=1)] = 0.25  # of each batch, if there are demonstrations
 
     @model_validator(mode="after")
     def _fits(self) -> ReplayConfig:
@@ -32,6 +39,11 @@ class ReplayConfig(Section):
                 f"store.min_fill={self.min_fill} is larger than store.capacity={self.capacity}: learning would start after the first steps "
                 f"were overwritten. Raise capacity to at least {self.min_fill} or lower min_fill."
             )
+        if self.demonstrations is not None:
+            try:
+                rows_of(self.batch_size, self.demonstration_share, ("store.batch_size", "store.demonstration_share"))
+            except ConfigError as error:
+                raise ValueError(str(error).rstrip(".")) from error
         return self
 
 

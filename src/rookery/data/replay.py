@@ -9,6 +9,7 @@ and at the write head, so that the newest rows can be drawn at once.
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,7 @@ from rookery.data.limiter import Limiter
 from rookery.data.memory import available_bytes, check_replay_fits
 from rookery.data.reader import Reader
 from rookery.data.ring import Ring
+from rookery.data.scratch import check_disk, on_disk, scratch_bytes, scratch_folder
 from rookery.data.stored import stored_spec
 from rookery.kernels import gather
 
@@ -32,7 +34,10 @@ ATTEMPTS = (
 
 
 class ReplayStore:
-    """A `Store` over a ring. `columns` counts the env columns of all collectors, who have equally many."""
+    """A `Store` over a ring. `columns` counts the env columns of all collectors, who have equally many.
+
+    scratch: the run's folder, for `store.mmap`.
+    """
 
     def __init__(
         self,
@@ -45,15 +50,20 @@ class ReplayStore:
         rng: np.random.Generator,
         collectors: int = 1,
         stack: int = 1,
+        scratch: Path | None = None,
     ):
         fields = stored_spec(obs_spec, action_spec)
-        if config.max_memory is not None:
+        folder = scratch_folder(config.mmap, scratch)
+        if folder is not None:
+            check_disk(scratch_bytes(config.capacity, columns, fields), folder)
+        elif config.max_memory is not None:
             check_replay_fits(
                 config.capacity, columns, obs_spec, fields["action"], config.max_memory, available_bytes()
             )
         self.config = config
         self._max_reuse = config.max_reuse or 0
-        self._ring = Ring(fields, columns, math.ceil(config.capacity / columns), collectors, self._max_reuse)
+        zeros = np.zeros if folder is None else on_disk(folder)
+        self._ring = Ring(fields, columns, math.ceil(config.capacity / columns), collectors, self._max_reuse, zeros)
         self._reader = Reader(self._ring, config.batch_size, n_step, gamma, stack)
         self._limiter = Limiter(config.updates_per_step, config.min_fill)
         self._limited = config.max_reuse is not None or config.max_staleness is not None
@@ -123,7 +133,7 @@ class ReplayStore:
 
     def state(self) -> dict[str, Any]:
         """The random generator is not part of it (`Streams` owns it). Large arrays are views: write or copy them before the next `add`."""
-        return {"ring": self._ring.state(in_pieces=True), "limiter": self._limiter.state()}
+        return {"ring": self._ring.state(), "limiter": self._limiter.state()}
 
     def restore(self, state: dict[str, Any]) -> None:
         self._ring.restore(state["ring"])

@@ -18,6 +18,7 @@ from rookery.core.segments import Segments
 from rookery.core.tree import Tree, unflatten, walk
 from rookery.data.changes import Changes, fill_from
 from rookery.data.pieces import piece
+from rookery.data.scratch import Zeros
 from rookery.data.stored import FAULTS, FLAGS, Stored, find, mismatch, paths
 from rookery.kernels import gather
 from rookery.kernels.gather import COUNT, DRAWN, HEAD, INSERTED, SPENT, STALE_STEPS, STEPS
@@ -27,9 +28,20 @@ BOOL, FLOAT, INT = np.dtype(bool), np.dtype(np.float32), np.dtype(np.int64)
 
 
 class Ring:
-    """`fields` maps names to specs; `obs` is one of them. `rows` per column are kept, `max_reuse` 0 means no limit."""
+    """`fields` maps names to specs; `obs` is one of them. `rows` per column are kept, `max_reuse` 0 means no limit.
 
-    def __init__(self, fields: dict[str, Tree], columns: int, rows: int, lanes: int = 1, max_reuse: int = 0):
+    `zeros` makes the arrays of the fields, in memory or on disk.
+    """
+
+    def __init__(
+        self,
+        fields: dict[str, Tree],
+        columns: int,
+        rows: int,
+        lanes: int = 1,
+        max_reuse: int = 0,
+        zeros: Zeros = np.zeros,
+    ):
         if columns % lanes or rows < 1:
             raise ConfigError(
                 f"a replay of {rows} rows and {columns} columns cannot be shared by {lanes} collectors: they need equally many columns."
@@ -37,7 +49,7 @@ class Ring:
         self.fields, self.columns, self.rows, self.max_reuse = fields, columns, rows, max_reuse
         self.slots, self.width = rows + 1, columns // lanes
         shape = (self.slots, columns, lanes)
-        self.leaves = [Stored(path, key, leaf, shape) for path, (key, leaf) in zip(paths(fields), walk(fields))]
+        self.leaves = [Stored(path, key, leaf, shape, zeros) for path, (key, leaf) in zip(paths(fields), walk(fields))]
         self.obs_leaves = [leaf for leaf in self.leaves if leaf.name == "obs"]
         self.meta = np.zeros((self.slots, columns, gather.META), np.int32)
         self.meta[..., gather.FINAL] = -1
@@ -198,7 +210,7 @@ class Ring:
         ages = [self.version - self.version_of[lane, self.slots_of(lane)] for lane in range(len(self.lanes))]
         return float(np.mean(np.concatenate(ages))) if sum(map(len, ages)) else 0.0
 
-    def state(self, in_pieces: bool = False) -> dict[str, Any]:
+    def state(self, in_pieces: bool = True) -> dict[str, Any]:
         """The filled region. Arrays are views: write or copy them before the next `add`. In pieces: large ones are `Segments`."""
         used = int(self.lanes[:, COUNT].max()) + 1  # a lane that never wrapped fills its first slots
         fields: dict[str, Any] = {leaf.key: leaf.data[:used] for leaf in self.leaves}

@@ -11,6 +11,7 @@ import numpy as np
 from rookery.core.chunk import Chunk
 from rookery.core.spec import Leaf
 from rookery.core.tree import Tree, walk
+from rookery.data.scratch import Zeros
 from rookery.kernels import gather
 
 FLAGS = ("terminated", "truncated", "first", "valid")  # bool [T, B] of every chunk
@@ -51,12 +52,14 @@ class Stored:
         "words",
     )
 
-    def __init__(self, path: tuple[str, ...], key: str, leaf: Leaf, shape: tuple[int, int, int]):
+    def __init__(
+        self, path: tuple[str, ...], key: str, leaf: Leaf, shape: tuple[int, int, int], zeros: Zeros = np.zeros
+    ):
         slots, columns, lanes = shape
         self.path, self.name, self.rest = path, path[0], path[1:]  # where the leaf is in chunk.rows
         self.key = key  # the same as one string, see `flatten`
         self.shape, self.dtype = leaf.shape, leaf.dtype
-        self.data = np.zeros((slots, columns, *leaf.shape), leaf.dtype)
+        self.data = zeros((slots, columns, *leaf.shape), leaf.dtype)
         self.words = words(self.data, 2)
         width = columns // lanes
         self.lanes = [self.data[:, lane * width : (lane + 1) * width] for lane in range(lanes)]

@@ -17,9 +17,13 @@ from rookery.algos.base import Algorithm
 from rookery.core.errors import ConfigError
 from rookery.core.rng import Streams
 from rookery.core.schedule import Schedule
+from rookery.data.demonstrations import Demonstrations
+from rookery.data.mixture import Mixture
 from rookery.data.replay import ReplayStore
 from rookery.data.rollout import RolloutStore
+from rookery.data.shares import rows_of
 from rookery.data.store import Store
+from rookery.data.stored import stored_spec
 from rookery.envs.vector import VectorEnv
 from rookery.learning.learner import Learner, Mode
 from rookery.run.collector import Collector
@@ -67,8 +71,10 @@ def make_env(
     return envs.make(config.env, count=num, purpose=purpose, streams=source, worker=worker, factory=factory)  # type: ignore[arg-type]
 
 
-def build_parts(config: Config, *, env: EnvFactory | None = None, mode: Mode | None = None) -> Parts:
-    """`mode` given: that of the run being resumed, which never changes."""
+def build_parts(
+    config: Config, *, env: EnvFactory | None = None, mode: Mode | None = None, folder: Path | None = None
+) -> Parts:
+    """`mode` given: that of the run being resumed, which never changes. `folder`: that of the run, if it has one."""
     streams = Streams(config.run.seed)
     workers, num = config.pool.workers, config.env.num
     with ExitStack() as unfinished:  # closes the envs if anything below fails
@@ -82,7 +88,7 @@ def build_parts(config: Config, *, env: EnvFactory | None = None, mode: Mode | N
         learner = Learner(
             algo, streams, mode=chosen, cache=cache_folder(config), device=device_of(config), fall_back=automatic
         )
-        store = build_store(config, algo, vectors[0], streams)
+        store = build_store(config, algo, vectors[0], streams, folder)
         unfinished.pop_all()
     collectors = []
     for w, vector in enumerate(vectors):
@@ -93,12 +99,15 @@ def build_parts(config: Config, *, env: EnvFactory | None = None, mode: Mode | N
     return Parts(config, streams, algo, learner, store, LocalPool(collectors), knobs, reason, env)
 
 
-def build_store(config: Config, algo: Algorithm, env: VectorEnv, streams: Streams) -> Store:
+def build_store(
+    config: Config, algo: Algorithm, env: VectorEnv, streams: Streams, folder: Path | None = None
+) -> Store:
     workers, num = config.pool.workers, config.env.num
     if algo.store_kind == "rollout":
         return RolloutStore(rows=algo.rows, columns=num * workers, collectors=workers)
-    return ReplayStore(
-        config.store,
+    rows, demonstrations = build_demonstrations(config, algo, env, streams)
+    store = ReplayStore(
+        config.store.model_copy(update={"batch_size": config.store.batch_size - rows}),
         env.obs_spec,
         env.action_spec,
         columns=num * workers,
@@ -106,7 +115,32 @@ def build_store(config: Config, algo: Algorithm, env: VectorEnv, streams: Stream
         n_step=getattr(config.algo, "n_step", 1),
         rng=streams.numpy("store"),
         collectors=workers,
+        scratch=folder,
     )
+    if demonstrations is None:
+        return store
+    share = rows / config.store.batch_size
+    return Mixture({"replay": store, "demonstrations": demonstrations}, {"replay": 1 - share, "demonstrations": share})
+
+
+def build_demonstrations(
+    config: Config, algo: Algorithm, env: VectorEnv, streams: Streams
+) -> tuple[int, Demonstrations | None]:
+    """(rows of each batch, the store they come from)."""
+    path, size, share = config.store.demonstrations, config.store.batch_size, config.store.demonstration_share
+    if path is None:
+        return 0, None
+    rows = rows_of(size, share, ("store.batch_size", "store.demonstration_share"))
+    demonstrations = Demonstrations(
+        path,
+        stored_spec(env.obs_spec, env.action_spec),
+        rows,
+        streams.numpy("store/demonstrations"),
+        n_step=getattr(config.algo, "n_step", 1),
+        gamma=config.algo.gamma,
+        from_env=getattr(algo.rule(), "from_env", None),
+    )
+    return rows, demonstrations
 
 
 def choose_mode(config: Config) -> tuple[Mode, str]:
