@@ -30,9 +30,7 @@ def recorded(path: Path, steps: int = 4, action: Any = 1, **spaces: Any) -> Path
     for i in range(steps):
         base = np.float32(100 * (1 + i // 2) + i % 2)
         obs, after = np.array([base], np.float32), np.array([base + 1], np.float32)
-        replay.add(
-            obs=obs, action=action, reward=1.0 + i % 2, terminated=i % 2 == 1, truncated=False, next_obs=after
-        )
+        replay.add(obs=obs, action=action, reward=1.0 + i % 2, terminated=i % 2 == 1, truncated=False, next_obs=after)
     replay.save(path)
     return path
 
@@ -151,7 +149,9 @@ def test_shares_must_be_whole_rows_and_the_error_offers_the_nearest() -> None:
     assert rows_of(64, 0.25, keys) == 16
     assert rows_of(10, 0.1, keys) == 1
     assert rows_of(7, 3 / 7, keys) == 3
-    with pytest.raises(ConfigError, match=r"0\.1 of store\.batch_size=64 is 6\.4 rows.*0\.09375 \(6 rows\) or 0\.109375 \(7"):
+    with pytest.raises(
+        ConfigError, match=r"0\.1 of store\.batch_size=64 is 6\.4 rows.*0\.09375 \(6 rows\) or 0\.109375 \(7"
+    ):
         rows_of(64, 0.1, keys)
     with pytest.raises(ConfigError, match=r"0\.25 \(1 rows\)"):
         rows_of(4, 0.01, keys)
@@ -165,7 +165,7 @@ def test_shares_must_be_whole_rows_and_the_error_offers_the_nearest() -> None:
 def test_stores_that_do_not_keep_their_share_or_have_other_fields_are_refused(tmp_path: Path) -> None:
     replay, file = living(6), recorded(tmp_path / "file")
     two = Demonstrations(file, FIELDS, 2, np.random.default_rng(1))
-    with pytest.raises(UsageError, match="6 of 8 rows, which is not its share of 0.5"):
+    with pytest.raises(UsageError, match=r"6 of 8 rows, which is not its share of 0\.5"):
         Mixture({"a": replay, "b": two}, {"a": 0.5, "b": 0.5}).sample()
     with pytest.raises(UsageError, match="add up to 1"):
         Mixture({"a": replay, "b": two}, {"a": 0.5, "b": 0.25})
@@ -177,7 +177,10 @@ def test_stores_that_do_not_keep_their_share_or_have_other_fields_are_refused(tm
 @pytest.mark.parametrize(
     ("fields", "said"),
     [
-        ((Leaf("box", (2,), np.dtype(np.float32)), CHOICE), r"'obs' is float32 \(1,\), but the env's is box float32 \(2,\)"),
+        (
+            (Leaf("box", (2,), np.dtype(np.float32)), CHOICE),
+            r"'obs' is float32 \(1,\), but the env's is box float32 \(2,\)",
+        ),
         ((Leaf("box", (1,), np.dtype(np.uint8)), CHOICE), "'obs' is float32"),
         (({"a": ONE}, CHOICE), "has no 'obs/a'"),
         ((ONE, Leaf("box", (1,), np.dtype(np.float32))), r"'action' is int64 \(\), but the env's is box"),

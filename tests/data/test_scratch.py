@@ -69,11 +69,20 @@ def test_a_state_goes_from_memory_to_disk_and_back(tmp_path: Path) -> None:
 def test_a_replay_that_the_disk_has_no_room_for_is_refused_with_the_numbers(tmp_path: Path) -> None:
     # 15 rows and the head's slot in each of 4 columns, of two float32 and an int64
     assert scratch_bytes(60, 4, stored_spec(PAIR, CHOICE)) == 16 * 4 * (8 + 8)
-    with pytest.raises(ConfigError, match=r"the replay needs 4000000000016000000 bytes in .* bytes are free"):
-        made(True, tmp_path, capacity=250_000_000_000_996_000)
+    with pytest.raises(ConfigError, match=r"the replay needs 16000000000000000 bytes in .* bytes are free"):
+        made(True, tmp_path, capacity=10**15 - 4)
     with pytest.raises(ConfigError, match=r"nowhere cannot be used: No such file"):
         check_disk(1, tmp_path / "nowhere")
     check_disk(1, tmp_path)
+
+
+def test_what_stays_in_memory_is_still_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rookery.data.replay.available_bytes", lambda: 16 * 64 - 1)  # 16 bytes per row
+    config = ReplayConfig(capacity=60, batch_size=8, min_fill=8, mmap=str(tmp_path), max_memory=1.0)
+    with pytest.raises(ConfigError, match=r"store\.capacity=60 needs 1\.0 KiB \(1024 bytes"):
+        ReplayStore(config, PAIR, CHOICE, 4, 0.99, 3, np.random.default_rng(0))
+    monkeypatch.setattr("rookery.data.replay.available_bytes", lambda: 16 * 64)
+    ReplayStore(config, PAIR, CHOICE, 4, 0.99, 3, np.random.default_rng(0))
 
 
 def test_space_that_cannot_be_taken_is_told_before_anything_is_written(

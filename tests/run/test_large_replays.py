@@ -35,9 +35,7 @@ def record(env_id: str, path: Path, steps: int = 100) -> Path:
     for _ in range(steps):
         action = env.action_space.sample()
         after, reward, terminated, truncated, _ = env.step(action)
-        replay.add(
-            obs=obs, action=action, reward=reward, terminated=terminated, truncated=truncated, next_obs=after
-        )
+        replay.add(obs=obs, action=action, reward=reward, terminated=terminated, truncated=truncated, next_obs=after)
         obs = env.reset()[0] if terminated or truncated else after
     replay.save(path)
     return path

@@ -10,4 +10,15 @@ from rookery.data.rollout import RolloutStore
 from rookery.data.store import Store
 from rookery.data.trace import Trace
 
-__all__ = ["Demonstrations", "Limiter", "Mixture", "Replay", "ReplayConfig", "ReplayStore", "RolloutConfig", "RolloutStore", "Store", "Trace"]
+__all__ = [
+    "Demonstrations",
+    "Limiter",
+    "Mixture",
+    "Replay",
+    "ReplayConfig",
+    "ReplayStore",
+    "RolloutConfig",
+    "RolloutStore",
+    "Store",
+    "Trace",
+]

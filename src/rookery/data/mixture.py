@@ -70,7 +70,9 @@ class Mixture:
                     f"store '{name}' hands out {count} of {sum(counts)} rows, which is not its share of {self._shares[name]:g}."
                 )
         self._cuts = [0, *np.cumsum(counts).tolist()]
-        arrays = {path: aligned_zeros((sum(counts), *leaf.shape[1:]), leaf.numpy().dtype) for path, leaf in first.items()}
+        arrays = {
+            path: aligned_zeros((sum(counts), *leaf.shape[1:]), leaf.numpy().dtype) for path, leaf in first.items()
+        }
         for start, stop in zip(self._cuts, self._cuts[1:]):
             self._parts.append([(array[start:stop], path) for path, array in arrays.items()])
         self._batch = tree_map(torch.from_numpy, unflatten(arrays))

@@ -56,10 +56,9 @@ class ReplayStore:
         folder = scratch_folder(config.mmap, scratch)
         if folder is not None:
             check_disk(scratch_bytes(config.capacity, columns, fields), folder)
-        elif config.max_memory is not None:
-            check_replay_fits(
-                config.capacity, columns, obs_spec, fields["action"], config.max_memory, available_bytes()
-            )
+        if config.max_memory is not None:
+            in_memory: tuple[Tree, Tree] = (obs_spec, fields["action"]) if folder is None else ({}, {})
+            check_replay_fits(config.capacity, columns, *in_memory, config.max_memory, available_bytes())
         self.config = config
         self._max_reuse = config.max_reuse or 0
         zeros = np.zeros if folder is None else on_disk(folder)

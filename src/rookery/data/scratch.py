@@ -45,7 +45,9 @@ def check_disk(needed: int, folder: Path) -> None:
     try:
         free = shutil.disk_usage(folder).free
     except OSError as error:
-        raise ConfigError(f"store.mmap: {folder} cannot be used: {error.strerror}. Set it to an existing folder.") from error
+        raise ConfigError(
+            f"store.mmap: {folder} cannot be used: {error.strerror}. Set it to an existing folder."
+        ) from error
     if needed > free:
         raise ConfigError(
             f"store.mmap: the replay needs {needed} bytes in {folder}, where {free} bytes are free. Lower store.capacity, or set store.mmap to a "

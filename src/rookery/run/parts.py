@@ -99,9 +99,7 @@ def build_parts(
     return Parts(config, streams, algo, learner, store, LocalPool(collectors), knobs, reason, env)
 
 
-def build_store(
-    config: Config, algo: Algorithm, env: VectorEnv, streams: Streams, folder: Path | None = None
-) -> Store:
+def build_store(config: Config, algo: Algorithm, env: VectorEnv, streams: Streams, folder: Path | None = None) -> Store:
     workers, num = config.pool.workers, config.env.num
     if algo.store_kind == "rollout":
         return RolloutStore(rows=algo.rows, columns=num * workers, collectors=workers)
