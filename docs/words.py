@@ -50,6 +50,8 @@ STORES = {
     "store/priority_max": "largest p^α of these steps",
     "store/priority_min": "smallest p^α of these steps",
     "store/beta": "β of the importance weights",
+    "store/demonstrations_size": "steps in `store.demonstrations`",
+    "store/demonstrations_reuse": "draws per demonstrated step",
 }
 
 KNOBS = {  # knobs that are no option of their own

@@ -20,6 +20,7 @@ import numpy as np
 import pytest
 
 from rookery.core.errors import CheckpointError
+from rookery.core.segments import Segments
 from rookery.run.checkpoint import Checkpoints
 
 
@@ -322,7 +323,7 @@ def test_kill_9_at_many_points(tmp_path: Path) -> None:
     kill_at_random(tmp_path, times=300, seed=2)
 
 
-CHANGES = ("os.rename", "os.mkdir", "os.remove", "os.rmdir", "shutil.rmtree")
+CHANGES = ("os.link", "os.rename", "os.mkdir", "os.remove", "os.rmdir", "shutil.rmtree")
 
 
 def die_before(change: int) -> None:
@@ -384,3 +385,135 @@ def test_death_just_before_each_single_change_of_the_file_system_leaves_the_old_
         pytest.fail("never survived")
     assert point > 8
     assert seen == {1, 2}
+
+
+# --- pieces that are linked from the checkpoint before ---
+
+
+class Pieces:
+    """An array of 40 rows in 8 pieces, of which each step changes one; each row says at which step it was written."""
+
+    def __init__(self) -> None:
+        self.rows, self.known = np.zeros((40, 500)), {}
+
+    def state_of(self, step: int) -> dict[str, Any]:
+        piece = step % 8
+        self.rows[piece * 5 : piece * 5 + 5] = step
+        self.known.pop(piece, None)
+        return state_of(step) | {"ring": {"obs": Segments(self.rows, 5, self.known)}}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        state["ring"]["obs"].copy_to(self.rows)
+        self.known = dict(state["ring"]["obs"].known)
+
+
+def holds(state: dict[str, Any], step: int) -> bool:
+    """Whether this is the whole state of that step: each piece as its last change left it."""
+    found = np.zeros((40, 500))
+    state["ring"]["obs"].copy_to(found)
+    wanted = [max([s for s in range(1, step + 1) if s % 8 == piece], default=0) for piece in range(8)]
+    return is_state_of(state, step) and bool((found.reshape(8, -1) == np.array(wanted)[:, None]).all())
+
+
+def test_death_at_any_point_of_a_save_with_links_leaves_the_old_or_the_new(tmp_path: Path) -> None:
+    seen = set()
+    for point in range(1, 80):
+        folder, pieces = tmp_path / str(point), Pieces()
+        checkpoints = Checkpoints(folder, keep=1)
+        for step in (1, 2):
+            checkpoints.save(step, pieces.state_of(step), {})
+        child = os.fork()
+        if child == 0:
+            try:
+                state = pieces.state_of(3)
+                die_before(point)
+                checkpoints.save(3, state, {})
+                os._exit(0)
+            finally:
+                os._exit(1)
+        _, status = os.waitpid(child, 0)
+        for _ in range(2):  # as found, and after cleaning
+            state, manifest = Checkpoints(folder).load("last")
+            assert holds(state, manifest.step)
+            Checkpoints(folder).clean_orphans()
+        seen.add(manifest.step)
+        if not os.WIFSIGNALED(status):
+            assert os.WEXITSTATUS(status) == 0
+            linked = [file for file in (folder / "step-000000000003").iterdir() if file.name.startswith("ring.0.")]
+            assert len(linked) == 8
+            break
+    else:
+        pytest.fail("never survived")
+    assert point > 7 + 8  # seven links among the changes
+    assert seen == {2, 3}
+
+
+def save_pieces_for_ever(folder: Path, tell: int) -> None:
+    checkpoints, pieces = Checkpoints(folder, keep=2), Pieces()
+    checkpoints.clean_orphans()
+    latest = checkpoints.latest()
+    step = 0
+    if latest is not None:
+        step = latest.step
+        pieces.restore(latest.load())
+    os.write(tell, b"ready\n")
+    while True:
+        step += 1
+        checkpoints.save(step, pieces.state_of(step), {})
+
+
+def test_kill_9_in_runs_that_link_resume_and_link_again_never_mixes_two_states(tmp_path: Path) -> None:
+    draw, step = random.Random(5), 0
+    for _ in range(15):
+        read, write = os.pipe()
+        child = os.fork()
+        if child == 0:
+            try:
+                save_pieces_for_ever(tmp_path, write)
+            finally:
+                os._exit(1)
+        os.close(write)
+        with os.fdopen(read) as told:
+            assert told.readline() == "ready\n"
+            time.sleep(draw.uniform(0.0, 0.15))
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+        latest = Checkpoints(tmp_path).latest()
+        if latest is not None:
+            assert latest.step >= step
+            assert holds(latest.load(), latest.step)
+            step = latest.step
+    assert step > 8  # every piece was written, and most were linked
+
+
+@needs_mount
+def test_a_disk_that_is_too_small_for_two_replays_still_takes_the_second_checkpoint(tmp_path: Path) -> None:
+    code = """
+    import sys
+    from pathlib import Path
+    import numpy as np
+    from rookery.core.errors import CheckpointError
+    from rookery.core.segments import Segments
+    from rookery.run.checkpoint import Checkpoints
+
+    checkpoints = Checkpoints(Path(sys.argv[1]))
+    rows, known = np.zeros((300, 1000)), {}
+    checkpoints.save(1, {"ring": Segments(rows, 10, known)}, {})
+    rows[:10] = 1
+    known.pop(0)
+    checkpoints.save(2, {"ring": Segments(rows, 10, known)}, {})
+    back = np.zeros_like(rows)
+    checkpoints.load("last")[0]["ring"].copy_to(back)
+    assert (back == rows).all()
+    rows[:] = 2
+    known.clear()
+    try:
+        checkpoints.save(3, {"ring": Segments(rows, 10, known)}, {})
+    except CheckpointError as error:
+        print(error)
+    checkpoints.load("last")[0]["ring"].copy_to(back)
+    assert back[0, 0] == 1 and back[299, 0] == 0
+    """
+    done = run_python(code, str(tmp_path), shell_before=f"mount -t tmpfs -o size=4m none '{tmp_path}'")
+    assert done.returncode == 0, done.stderr
+    assert "No space left on device" in done.stdout

@@ -69,8 +69,8 @@ def lose(folder: Path) -> None:
 
 
 def age(folder: Path) -> None:
-    text = (folder / "manifest.json").read_bytes().replace(b'"format": 1,', b'"format": 99,')
-    assert b"99" in text
+    text = (folder / "manifest.json").read_bytes().replace(b'"format": 2,', b'"format": 99,')
+    assert b'"format": 99,' in text
     (folder / "manifest.json").write_bytes(text)
     (folder / "COMMIT").write_bytes(commit_text(text))
 
@@ -121,7 +121,7 @@ def test_a_checkpoint_of_another_format_is_refused_and_names_both_versions(cli: 
         ended = cli(*words)
         assert ended.code == 4
         assert "has checkpoint format 99 (written by Rookery 0.1.0)" in ended.err
-        assert "reads format 1. Use the version that wrote it." in ended.err
+        assert "reads format 1 and 2. Use the version that wrote it." in ended.err
     assert checkpoint(copy, 120).is_dir()
 
 

@@ -207,6 +207,10 @@ class SquashedGaussian:
     def to_env(self, action: np.ndarray) -> np.ndarray:
         return self.middle + self.half * action
 
+    def from_env(self, action: np.ndarray) -> np.ndarray:
+        """The stored action for one that the env was given, as demonstrations have it."""
+        return np.clip((action - self.middle) / self.half, -1.0, 1.0)
+
 
 def rule_for(action_spec: Any) -> Rule:
     """The stochastic rule of a policy network, from the action space."""

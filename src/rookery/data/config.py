@@ -6,8 +6,12 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
+from rookery.core.errors import ConfigError
 from rookery.core.schedule import Schedule
 from rookery.core.section import Section
+from rookery.data.shares import rows_of
+
+Text = Annotated[str, Field(min_length=1)]
 
 
 class HindsightConfig(Section):
@@ -53,6 +57,9 @@ class ReplayConfig(Section):
     hindsight: HindsightConfig | None = None  # relabel goals of a goal env when a batch is drawn; null: never
     priority: PriorityConfig | None = None  # prioritised sampling; null: uniform
     alarm: AlarmConfig = AlarmConfig()  # bands whose leaving is logged
+    mmap: bool | Text = False  # keep large arrays in a scratch file: true: in the run's folder; or the folder for it
+    demonstrations: Text | None = None  # file written by `Replay.save`, learnt from beside the run's own steps
+    demonstration_share: Annotated[float, Field(gt=0, lt=1)] = 0.25  # of each batch, if there are demonstrations
 
     @model_validator(mode="after")
     def _fits(self) -> ReplayConfig:
@@ -66,6 +73,11 @@ class ReplayConfig(Section):
                 f"store.min_fill={self.min_fill} is larger than store.capacity={self.capacity}: learning would start after the first steps "
                 f"were overwritten. Raise capacity to at least {self.min_fill} or lower min_fill."
             )
+        if self.demonstrations is not None:
+            try:
+                rows_of(self.batch_size, self.demonstration_share, ("store.batch_size", "store.demonstration_share"))
+            except ConfigError as error:
+                raise ValueError(str(error).rstrip(".")) from error
         return self
 
 

@@ -50,7 +50,7 @@ def check_replay_fits(
     raise ConfigError(
         f"store.capacity={capacity} needs {_human(needed)} ({needed} bytes: observations {describe(obs_spec)}, {columns} columns), but "
         f"{_human(available)} ({available} bytes) are available, of which store.max_memory={max_memory:g} may be used. The largest capacity "
-        f"that fits is {fits}. Lower store.capacity, use smaller observations (uint8, fewer pixels; let env.stack stack the frames), or free memory."
+        f"that fits is {fits}. Lower store.capacity, use smaller observations (uint8, fewer pixels; let env.stack stack the frames), free memory, or set store.mmap=true to keep the replay on disk."
     )
 
 

@@ -19,7 +19,7 @@ FORMAT = "rookery-replay-1"
 
 def pack(ring: Ring) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     """(what describes the ring, its arrays); empty arrays are left out, as the file format knows none."""
-    state = ring.state()
+    state = ring.state(in_pieces=False)
     numbers = {name: state.pop(name) for name in ("version", "slots")}
     arrays = {key: np.ascontiguousarray(value) for key, value in flatten(state).items() if value.size}
     return {"fields": tree_map(_leaf_to_json, ring.fields), "columns": ring.columns, **numbers}, arrays

@@ -9,6 +9,7 @@ and at the write head, so that the newest rows can be drawn at once.
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -29,6 +30,7 @@ from rookery.data.prioritised import Prioritised
 from rookery.data.priority import Keys
 from rookery.data.reader import Reader
 from rookery.data.ring import Ring
+from rookery.data.scratch import check_disk, on_disk, scratch_bytes, scratch_folder
 from rookery.data.sequences import Window, WindowReader, Windows
 from rookery.data.stored import stored_spec
 from rookery.kernels import gather
@@ -42,7 +44,8 @@ ATTEMPTS = (
 class ReplayStore:
     """A `Store` over a ring. `columns` counts the env columns of all collectors, who have equally many.
 
-    total_steps: length of the run, for a β (store.priority) that is annealed over the whole run.
+    total_steps: length of the run, for a β (store.priority) that is annealed over the whole run. scratch: the run's folder, for
+    `store.mmap`.
     """
 
     def __init__(
@@ -60,21 +63,20 @@ class ReplayStore:
         extras: dict[str, Tree] | None = None,
         goals: GoalFunctions | None = None,
         total_steps: int | None = None,
+        scratch: Path | None = None,
     ):
         fields = stored_spec(obs_spec, action_spec, extras)
+        folder = scratch_folder(config.mmap, scratch)
+        if folder is not None:
+            check_disk(scratch_bytes(config.capacity, columns, fields), folder)
         if config.max_memory is not None:
-            check_replay_fits(
-                config.capacity,
-                columns,
-                obs_spec,
-                fields["action"],
-                config.max_memory,
-                available_bytes(),
-                config.priority is not None,
-            )
+            in_memory: tuple[Tree, Tree] = (obs_spec, fields["action"]) if folder is None else ({}, {})
+            available, prioritised = available_bytes(), config.priority is not None
+            check_replay_fits(config.capacity, columns, *in_memory, config.max_memory, available, prioritised)
         self.config = config
         self._max_reuse = config.max_reuse or 0
-        self._ring = Ring(fields, columns, math.ceil(config.capacity / columns), collectors, self._max_reuse)
+        zeros = np.zeros if folder is None else on_disk(folder)
+        self._ring = Ring(fields, columns, math.ceil(config.capacity / columns), collectors, self._max_reuse, zeros)
         self._windows = None if window is None else Windows(self._ring, window)
         self._reader: Reader | WindowReader = (
             Reader(self._ring, config.batch_size, n_step, gamma, stack)

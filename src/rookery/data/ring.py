@@ -14,8 +14,11 @@ import numpy as np
 
 from rookery.core.chunk import Chunk
 from rookery.core.errors import BatchError, CheckpointError, ConfigError
+from rookery.core.segments import Segments
 from rookery.core.tree import Tree, unflatten, walk
+from rookery.data.changes import Changes, fill_from
 from rookery.data.pieces import piece
+from rookery.data.scratch import Zeros
 from rookery.data.stored import FAULTS, FLAGS, Stored, find, mismatch, paths
 from rookery.kernels import gather
 from rookery.kernels.gather import COUNT, DRAWN, HEAD, INSERTED, SPENT, STALE_STEPS, STEPS
@@ -25,9 +28,20 @@ BOOL, FLOAT, INT = np.dtype(bool), np.dtype(np.float32), np.dtype(np.int64)
 
 
 class Ring:
-    """`fields` maps names to specs; `obs` is one of them. `rows` per column are kept, `max_reuse` 0 means no limit."""
+    """`fields` maps names to specs; `obs` is one of them. `rows` per column are kept, `max_reuse` 0 means no limit.
 
-    def __init__(self, fields: dict[str, Tree], columns: int, rows: int, lanes: int = 1, max_reuse: int = 0):
+    `zeros` makes the arrays of the fields, in memory or on disk.
+    """
+
+    def __init__(
+        self,
+        fields: dict[str, Tree],
+        columns: int,
+        rows: int,
+        lanes: int = 1,
+        max_reuse: int = 0,
+        zeros: Zeros = np.zeros,
+    ):
         if columns % lanes or rows < 1:
             raise ConfigError(
                 f"a replay of {rows} rows and {columns} columns cannot be shared by {lanes} collectors: they need equally many columns."
@@ -35,7 +49,7 @@ class Ring:
         self.fields, self.columns, self.rows, self.max_reuse = fields, columns, rows, max_reuse
         self.slots, self.width = rows + 1, columns // lanes
         shape = (self.slots, columns, lanes)
-        self.leaves = [Stored(path, key, leaf, shape) for path, (key, leaf) in zip(paths(fields), walk(fields))]
+        self.leaves = [Stored(path, key, leaf, shape, zeros) for path, (key, leaf) in zip(paths(fields), walk(fields))]
         self.obs_leaves = [leaf for leaf in self.leaves if leaf.name == "obs"]
         self.meta = np.zeros((self.slots, columns, gather.META), np.int32)
         self.meta[..., gather.FINAL] = -1
@@ -48,6 +62,7 @@ class Ring:
         self._free = np.zeros(1, np.int64)  # height of the stack, then free entries of the side table
         self._taken = np.zeros(0, np.int64)
         self._lane_views, self._version_views = list(self.lanes), list(self.version_of)
+        self._changes = Changes(self.slots, lanes)
         self._lead: tuple[int, ...] = ()  # [T, B] of the last chunk
         self._known: list[Any] = []  # what fitted last: a collector fills the same arrays again and again
 
@@ -144,6 +159,7 @@ class Ring:
         )  # fmt: skip
         if cuts < 0:
             raise BatchError(f"chunk of collector {number} ({len(valid)} rows): {FAULTS[cuts]}.")
+        self._changes.written[number] += len(valid)
         if cuts:
             self._keep_pending(number, head, self._taken[ended : ended + 2 * cuts].reshape(cuts, 2))
         for leaf in self.leaves:
@@ -157,12 +173,15 @@ class Ring:
             leaf.lanes[number][end % self.slots] = find(chunk.last_obs, leaf.rest) if leaf.rest else chunk.last_obs
             if ended:
                 leaf.finals[self._taken[:ended]] = find(chunk.final_obs, leaf.rest)
+        if ended:
+            self._changes.fill(self._taken[:ended])
         return lane.item(INSERTED) - before
 
     def _keep_pending(self, lane: int, head: int, cuts: np.ndarray) -> None:
         """A column starts another episode though its last one did not end: its pending observation is the true successor."""
         for leaf in self.obs_leaves:
             leaf.finals[cuts[:, 1]] = leaf.lanes[lane][head, cuts[:, 0]]
+        self._changes.fill(cuts[:, 1])
 
     def _grow(self, needed: int) -> None:
         """Room for at least `needed` more final observations."""
@@ -191,12 +210,18 @@ class Ring:
         ages = [self.version - self.version_of[lane, self.slots_of(lane)] for lane in range(len(self.lanes))]
         return float(np.mean(np.concatenate(ages))) if sum(map(len, ages)) else 0.0
 
-    def state(self) -> dict[str, Any]:
-        """The filled region. Arrays are views: write or copy them before the next `add`."""
+    def state(self, in_pieces: bool = True) -> dict[str, Any]:
+        """The filled region. Arrays are views: write or copy them before the next `add`. In pieces: large ones are `Segments`."""
         used = int(self.lanes[:, COUNT].max()) + 1  # a lane that never wrapped fills its first slots
+        fields: dict[str, Any] = {leaf.key: leaf.data[:used] for leaf in self.leaves}
+        finals: dict[str, Any] = {leaf.key: leaf.finals for leaf in self.obs_leaves}
+        if in_pieces:
+            self._changes.look(self.lanes[:, HEAD].tolist())
+            fields = {key: self._changes.ring(key, array, self.slots) for key, array in fields.items()}
+            finals = {key: self._changes.finals(key, array) for key, array in finals.items()}
         return {
-            "fields": unflatten({leaf.key: leaf.data[:used] for leaf in self.leaves}),
-            "finals": unflatten({leaf.key: leaf.finals for leaf in self.obs_leaves}),
+            "fields": unflatten(fields),
+            "finals": unflatten(finals),
             "meta": self.meta[:used],
             "version_of": self.version_of[:, :used],
             "lanes": self.lanes,
@@ -215,10 +240,14 @@ class Ring:
         saved = [_saved(state["fields"], leaf, (used, self.columns)) for leaf in self.leaves]
         finals = [_saved(state.get("finals", {}), leaf, (entries,)) for leaf in self.obs_leaves]
         for leaf, array in zip(self.leaves, saved):
-            leaf.data[:used] = array
+            fill_from(array, leaf.data[:used])
         for leaf, array in zip(self.obs_leaves, finals):
-            leaf.finals = array
-            leaf.grow_finals(entries)  # a copy
+            leaf.new_finals(entries)
+            fill_from(array, leaf.finals)
+        self._changes.loaded(
+            {leaf.key: array for leaf, array in zip(self.leaves, saved)},
+            {leaf.key: array for leaf, array in zip(self.obs_leaves, finals)},
+        )
         self.meta[:used], self.version_of[:, :used] = state["meta"], state["version_of"]
         self.meta[used:, :, gather.FINAL] = -1
         self.lanes[...] = state["lanes"]
@@ -227,11 +256,12 @@ class Ring:
         self._taken = np.zeros(entries + 2 * self.width, np.int64)
 
 
-def _saved(tree: Tree, leaf: Stored, lead: tuple[int, ...]) -> np.ndarray:
+def _saved(tree: Tree, leaf: Stored, lead: tuple[int, ...]) -> np.ndarray | Segments:
     """The saved array of a leaf; arrays without elements may have been left out."""
     shape = (*lead, *leaf.shape)
     try:
-        array = np.asarray(find(tree, leaf.path))
+        found = find(tree, leaf.path)
+        array = found if isinstance(found, Segments) else np.asarray(found)
     except KeyError:
         array = np.zeros(shape if 0 in shape else (), leaf.dtype)
     if array.shape != shape or array.dtype != leaf.dtype:

@@ -11,6 +11,7 @@ import numpy as np
 from rookery.core.chunk import Chunk
 from rookery.core.spec import Leaf
 from rookery.core.tree import Tree, walk
+from rookery.data.scratch import Zeros
 from rookery.kernels import gather
 
 FLAGS = ("terminated", "truncated", "first", "valid")  # bool [T, B] of every chunk
@@ -51,12 +52,14 @@ class Stored:
         "words",
     )
 
-    def __init__(self, path: tuple[str, ...], key: str, leaf: Leaf, shape: tuple[int, int, int]):
+    def __init__(
+        self, path: tuple[str, ...], key: str, leaf: Leaf, shape: tuple[int, int, int], zeros: Zeros = np.zeros
+    ):
         slots, columns, lanes = shape
         self.path, self.name, self.rest = path, path[0], path[1:]  # where the leaf is in chunk.rows
         self.key = key  # the same as one string, see `flatten`
         self.shape, self.dtype = leaf.shape, leaf.dtype
-        self.data = np.zeros((slots, columns, *leaf.shape), leaf.dtype)
+        self.data = zeros((slots, columns, *leaf.shape), leaf.dtype)
         self.words = words(self.data, 2)
         width = columns // lanes
         self.lanes = [self.data[:, lane * width : (lane + 1) * width] for lane in range(lanes)]
@@ -66,9 +69,14 @@ class Stored:
         self.final_words = words(self.finals, 1)
 
     def grow_finals(self, entries: int) -> None:
-        grown = np.zeros((entries, *self.shape), self.dtype)
-        grown[: len(self.finals)] = self.finals
-        self.finals, self.final_words = grown, words(grown, 1)
+        old = self.finals
+        self.new_finals(entries)
+        self.finals[: len(old)] = old
+
+    def new_finals(self, entries: int) -> None:
+        """An empty side table."""
+        self.finals = np.zeros((entries, *self.shape), self.dtype)
+        self.final_words = words(self.finals, 1)
 
 
 def stored_spec(obs_spec: Tree, action_spec: Tree, extras: dict[str, Tree] | None = None) -> dict[str, Tree]:

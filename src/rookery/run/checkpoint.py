@@ -6,6 +6,8 @@ Order of a save: files into a temporary folder, each fsynced → fsync of that f
 COMMIT, fsynced. Where a folder of that name exists it is first renamed to `.old-<name>` and removed only after the
 commit; whoever looks for `<name>` and finds it uncommitted takes `.old-<name>`. So a kill at any point leaves what was
 valid before, or what is valid now.
+
+Pieces of large arrays that an earlier checkpoint in this folder holds already are hard-linked from it instead of written (`linking.py`).
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from typing import Any
 
 from rookery.core.errors import CheckpointError
 from rookery.run.durable import NewFiles, fsync_folder, write_file
+from rookery.run.linking import Earlier
 from rookery.run.manifest import (
     COMMIT,
     MANIFEST,
@@ -31,6 +34,7 @@ from rookery.run.manifest import (
     commit_text,
     committed,
     compose,
+    read_manifest,
     verify,
 )
 from rookery.run.statefile import Encoded, encode
@@ -53,13 +57,14 @@ class Checkpoints:
         self.folder = Path(folder)
         self.keep = keep  # newest full checkpoints to keep; None: all
         self._broken: set[Path] = set()
+        self._newest: Path | None = None  # what was last saved or found whole here
 
     def save(self, step: int, state: dict[str, Any], meta: dict[str, Any], kind: Kind = "full") -> Path:
         """Write a checkpoint, commit it, and only then prune older ones.
 
         Anything the disk refuses is a CheckpointError with the bytes needed and free; what was there before is untouched.
         """
-        path = self._write(f"step-{step:012d}", step, state, meta, kind)
+        path = self._newest = self._write(f"step-{step:012d}", step, state, meta, kind)
         self.prune(protect=path)
         return path
 
@@ -88,6 +93,7 @@ class Checkpoints:
                     reasons.append(str(error))
             else:
                 if checkpoint.manifest.kind == "full":
+                    self._newest = folder
                     return checkpoint
         if reasons:
             raise CheckpointError(f"no checkpoint in {self.folder} is whole. " + " ".join(reasons))
@@ -146,7 +152,7 @@ class Checkpoints:
             self.folder.mkdir(parents=True, exist_ok=True)
             temporary.mkdir()
             with NewFiles(temporary) as files:
-                text = compose(step, kind, meta, encoded.write(files))
+                text = compose(step, kind, meta, encoded.write(files, self._earlier() if encoded.pieces else None))
                 files.write(MANIFEST, [text])
             self._publish(temporary, name, commit_text(text))
         except OSError as error:
@@ -157,6 +163,16 @@ class Checkpoints:
                 shutil.rmtree(temporary, ignore_errors=True)
         self._broken.discard(self.folder / name)
         return self.folder / name
+
+    def _earlier(self) -> Earlier | None:
+        """What may be linked to: the files of the checkpoint that was committed last."""
+        newest = self._newest or next(iter(self._folders()), None)
+        if newest is None or newest in self._broken:
+            return None
+        try:
+            return Earlier(newest, read_manifest(newest).files)
+        except CheckpointError:  # unfinished, damaged or removed by somebody: everything is written
+            return None
 
     def _publish(self, temporary: Path, name: str, commit: bytes) -> None:
         target, old = self.folder / name, self.folder / (_OLD + name)

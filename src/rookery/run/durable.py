@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, NoReturn
 
 from rookery.core.errors import CheckpointError
 
+MOST_OPEN = 64  # files of one checkpoint that wait for their fsync; a process may have 1024 files open
 BLOCK = 1 << 20  # bytes hashed and written at a time: still in the cache when they are written
 
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,127}")
@@ -35,13 +36,15 @@ class NewFiles:
     """
 
     def __init__(self, folder: Path):
-        self._folder = folder
+        self.folder = folder
         self._open: list[int] = []
 
     def write(self, name: str, blocks: Iterable[bytes | memoryview]) -> FileInfo:
         """One file; it must not exist yet."""
+        if len(self._open) >= MOST_OPEN:
+            self._sync()
         sha, size = hashlib.sha256(), 0
-        with open(self._folder / name, "xb", buffering=BLOCK) as file:
+        with open(self.folder / name, "xb", buffering=BLOCK) as file:
             self._open.append(os.dup(file.fileno()))
             for block in blocks:
                 view = memoryview(block)
@@ -58,13 +61,20 @@ class NewFiles:
     def __exit__(self, kind: object, *_: object) -> None:
         try:
             if kind is None:
-                self._open.append(os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY))
-                with ThreadPoolExecutor(min(8, len(self._open))) as pool:
-                    list(pool.map(os.fsync, self._open))  # the list raises what any of them raised
+                self._open.append(os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY))
+                self._sync()
         finally:
-            for descriptor in self._open:
-                os.close(descriptor)
-            self._open = []
+            self._close()
+
+    def _sync(self) -> None:
+        with ThreadPoolExecutor(min(8, len(self._open))) as pool:
+            list(pool.map(os.fsync, self._open))  # the list raises what any of them raised
+        self._close()
+
+    def _close(self) -> None:
+        for descriptor in self._open:
+            os.close(descriptor)
+        self._open = []
 
 
 def write_file(path: Path, data: bytes) -> FileInfo:

@@ -104,7 +104,7 @@ class Experiment:
             # before the first update the mode is chosen again, by the same rule and with the same fall-back
             mode = saved["run"]["mode"] if saved is not None and int(saved["learner"]["updates"]) else None
         try:
-            parts = build_parts(self.config, env=self.env_factory, mode=mode)
+            parts = build_parts(self.config, env=self.env_factory, mode=mode, folder=folder.path)
             if self.init_from is not None and saved is None:
                 start_from(parts, self.init_from)
         except RookeryError:

@@ -26,7 +26,7 @@ from rookery.core.section import Section
 from rookery.run.durable import FileInfo, check_name, hash_file, parse_json, read_file
 from rookery.run.statefile import STATE, read_state
 
-FORMAT = 1
+FORMAT = 2
 MANIFEST = "manifest.json"
 COMMIT = "COMMIT"
 MAX_MANIFEST_BYTES = 1 << 24
@@ -50,7 +50,9 @@ class Migration:
     state: Callable[[dict[str, Any]], dict[str, Any]] = dict
 
 
-MIGRATIONS: dict[int, Migration] = {}  # format version it starts from → how to get to the next one
+MIGRATIONS: dict[int, Migration] = {  # format version it starts from → how to get to the next one
+    1: Migration(),  # 2 may keep arrays in pieces
+}
 
 
 class Manifest(Section):
@@ -138,7 +140,7 @@ def verify(folder: Path) -> Checkpoint:
     """Compare commit marker, manifest and every file; whatever is wrong is a CheckpointError that names it."""
     if folder.is_symlink() or not folder.is_dir():
         raise CheckpointError(f"{folder} is not the folder of a checkpoint (links are not followed).")
-    manifest = _read_manifest(folder)
+    manifest = read_manifest(folder)
     for name, info in manifest.files.items():
         found = hash_file(folder / name, info.bytes)
         if found.bytes != info.bytes:
@@ -158,7 +160,8 @@ def committed(folder: Path) -> bool:
         return False
 
 
-def _read_manifest(folder: Path) -> Manifest:
+def read_manifest(folder: Path) -> Manifest:
+    """The manifest of a committed checkpoint; the files that it lists are not looked at."""
     if not committed(folder):
         raise Unfinished(f"{folder} has no commit marker: the save was interrupted.")
     marker = read_file(folder / COMMIT, 4096)

@@ -24,6 +24,7 @@ CHANGEABLE = (
     "run.out",
     "run.on_exists",
     "learning.cache",
+    "store.mmap",
 )
 
 

@@ -20,10 +20,14 @@ from rookery.core.rng import Streams
 from rookery.core.schedule import Schedule
 from rookery.core.spec import stacked_spec
 from rookery.core.tree import Tree
+from rookery.data.demonstrations import Demonstrations
 from rookery.data.hindsight import GoalFunctions
+from rookery.data.mixture import Mixture
 from rookery.data.replay import ReplayStore
 from rookery.data.rollout import RolloutStore
+from rookery.data.shares import rows_of
 from rookery.data.store import Store
+from rookery.data.stored import stored_spec
 from rookery.envs.vector import VectorEnv
 from rookery.learning.learner import Learner, Mode
 from rookery.run.collector import Collector
@@ -79,8 +83,10 @@ def make_env(
     return envs.make(config.env, count=num, purpose=purpose, streams=source, worker=worker, factory=factory)  # type: ignore[arg-type]
 
 
-def build_parts(config: Config, *, env: EnvFactory | None = None, mode: Mode | None = None) -> Parts:
-    """`mode` given: that of the run being resumed, which never changes."""
+def build_parts(
+    config: Config, *, env: EnvFactory | None = None, mode: Mode | None = None, folder: Path | None = None
+) -> Parts:
+    """`mode` given: that of the run being resumed, which never changes. `folder`: that of the run, if it has one."""
     streams = Streams(config.run.seed)
     workers, num = config.pool.workers, config.env.num
     with ExitStack() as unfinished:  # closes the envs if anything below fails
@@ -95,7 +101,7 @@ def build_parts(config: Config, *, env: EnvFactory | None = None, mode: Mode | N
         learner = Learner(
             algo, streams, mode=chosen, cache=cache_folder(config), device=device_of(config), fall_back=automatic
         )
-        store = build_store(config, algo, vectors[0], streams)
+        store = build_store(config, algo, vectors[0], streams, folder)
         unfinished.pop_all()
     collectors = []
     for w, vector in enumerate(vectors):
@@ -107,12 +113,14 @@ def build_parts(config: Config, *, env: EnvFactory | None = None, mode: Mode | N
     return Parts(config, streams, algo, learner, store, LocalPool(collectors), knobs, reason, env, vectors[0].obs_spec)
 
 
-def build_store(config: Config, algo: Algorithm, env: VectorEnv, streams: Streams) -> Store:
+def build_store(config: Config, algo: Algorithm, env: VectorEnv, streams: Streams, folder: Path | None = None) -> Store:
     workers, num = config.pool.workers, config.env.num
     if algo.store_kind == "rollout":
         return RolloutStore(rows=algo.rows, columns=num * workers, collectors=workers)
-    return ReplayStore(
-        config.store,
+    check_windows(config, algo)
+    rows, demonstrations = build_demonstrations(config, algo, env, streams)
+    store = ReplayStore(
+        config.store.model_copy(update={"batch_size": config.store.batch_size - rows}),
         env.obs_spec,
         env.action_spec,
         columns=num * workers,
@@ -125,7 +133,47 @@ def build_store(config: Config, algo: Algorithm, env: VectorEnv, streams: Stream
         stack=config.env.stack,
         goals=GoalFunctions(env.method("compute_reward"), env.method("compute_terminated")),
         total_steps=config.train.max_steps,
+        scratch=folder,
     )
+    if demonstrations is None:
+        return store
+    share = rows / config.store.batch_size
+    return Mixture({"replay": store, "demonstrations": demonstrations}, {"replay": 1 - share, "demonstrations": share})
+
+
+def check_windows(config: Config, algo: Algorithm) -> None:
+    """What sequences cannot be combined with."""
+    given = {
+        "store.hindsight": config.store.hindsight is not None,
+        "store.demonstrations": config.store.demonstrations is not None,
+        "env.stack": config.env.stack > 1,
+    }
+    for key, is_set in given.items():
+        if is_set and algo.window() is not None:
+            raise ConfigError(
+                f"{key} is set, but algo.name={algo.name} learns from sequences, which cannot have it. Remove {key}."
+            )
+
+
+def build_demonstrations(
+    config: Config, algo: Algorithm, env: VectorEnv, streams: Streams
+) -> tuple[int, Demonstrations | None]:
+    """(rows of each batch, the store they come from)."""
+    path, size, share = config.store.demonstrations, config.store.batch_size, config.store.demonstration_share
+    if path is None:
+        return 0, None
+    rows = rows_of(size, share, ("store.batch_size", "store.demonstration_share"))
+    demonstrations = Demonstrations(
+        path,
+        stored_spec(env.obs_spec, env.action_spec),
+        rows,
+        streams.numpy("store/demonstrations"),
+        n_step=getattr(config.algo, "n_step", 1),
+        gamma=config.algo.gamma,
+        from_env=getattr(algo.rule(), "from_env", None),
+        stack=config.env.stack,
+    )
+    return rows, demonstrations
 
 
 def choose_mode(config: Config) -> tuple[Mode, str]:
