@@ -6,6 +6,7 @@ from gymnasium import spaces
 
 from rookery.acting.actor import Actor
 from rookery.acting.memory import Memory
+from rookery.acting.noise import OrnsteinUhlenbeck
 from rookery.algos.r2d2 import R2D2
 from rookery.core.errors import UsageError
 from rookery.core.rng import Streams
@@ -84,3 +85,20 @@ def test_a_restored_actor_remembers():
     assert (a["state"]["h"] == b["state"]["h"]).all()
     assert a["state"]["h"].any()
     assert (one.memory.take()["c"] == two.memory.take()["c"]).all()
+
+
+def test_the_noise_of_a_rule_begins_with_the_episode_and_is_restored():
+    leaf = spec_of(spaces.Box(-1, 1, (1,), np.float32))
+    make = lambda: Actor(lambda s, x, state, first: ({"action": x * 0.0}, state), OrnsteinUhlenbeck(leaf), None)  # noqa: E731
+    rows, knobs = np.zeros((2, 1), np.float32), {"noise": 0.2}
+
+    def run(actor, rng, starts):
+        actor.knobs = knobs
+        return [actor.act(rows, rng, np.array(first))["action"].ravel().tolist() for first in starts]
+
+    one, rng = make(), np.random.default_rng(0)
+    run(one, rng, [[True, True], [False, False]])
+    two, again = make(), np.random.default_rng(0)
+    again.bit_generator.state = rng.bit_generator.state
+    two.restore(one.state())
+    assert run(one, rng, [[False, True], [False, False]]) == run(two, again, [[False, True], [False, False]])

@@ -14,8 +14,9 @@ from rookery.kernels import gather, sequence
 F32 = np.dtype(np.float32)
 
 
-def store(window, columns=1, collectors=1, capacity=50, batch=4, width=1, extras=None, seed=0):
-    config = ReplayConfig(capacity=capacity, batch_size=batch, min_fill=batch, updates_per_step=100)
+def store(window, columns=1, collectors=1, capacity=50, batch=4, width=1, extras=None, seed=0, priority=None):
+    options = {"min_fill": batch, "updates_per_step": 100, "priority": priority}
+    config = ReplayConfig(capacity=capacity, batch_size=batch, **options)
     obs, action = spec_of(spaces.Box(-np.inf, np.inf, (width,), np.float32)), spec_of(spaces.Discrete(5))
     rng = np.random.Generator(np.random.PCG64(seed))
     return ReplayStore(config, obs, action, columns, 0.9, 1, rng, collectors, window=window, extras=extras)
@@ -193,3 +194,33 @@ def test_a_restored_store_goes_on_as_the_saved_one():
         (a, keys), (b, others) = one.sample(), two.sample()
         assert keys.tolist() == others.tolist()
         assert all((a[name] == b[name]).all() for name in a)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_by_priority_exactly_the_complete_windows_are_drawn(seed):
+    rng = np.random.default_rng(seed)
+    window = Window(int(rng.integers(1, 6)), int(rng.integers(0, 3)), int(rng.integers(1, 5)))
+    given = {"alpha": 1.0, "beta": 0.5}
+    replay = store(window, 4, 2, 17 * 4, batch=8, width=2, seed=seed, priority=given)
+    reference = Reference(4, 2, 17)
+    envs = [Envs(rng, 2, c, ends=0.1) for c in range(2)]
+    for _ in range(120):
+        chunk = envs[int(rng.integers(2))].chunk(int(rng.integers(1, 7)))
+        replay.add(chunk)
+        reference.add(chunk)
+        wanted = set(expected(reference, window))
+        leaves = replay._prioritised.priorities.leaves
+        assert set(np.flatnonzero(leaves).tolist()) == wanted == ready(replay)
+        if wanted and replay.ready():
+            _, keys = replay.sample()
+            assert set(keys.address.tolist()) <= wanted
+            replay.feedback(keys, {"priority": rng.random(8)})
+
+
+def test_a_window_of_large_priority_is_drawn_more_often():
+    replay = store(Window(1, 0, 1), batch=2, priority={"alpha": 1.0, "beta": 0.0})
+    replay.add(simple_chunk([10, 11], [0, 0], 12, first=[0]))
+    _, keys = replay.sample()
+    replay.feedback(keys, {"priority": np.where(keys.address == 0, 3.0, 1.0)})
+    drawn = np.concatenate([replay.sample()[1].address.copy() for _ in range(400)])
+    assert (drawn == 0).mean() == pytest.approx(0.75, abs=0.05)

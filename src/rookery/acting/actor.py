@@ -11,7 +11,7 @@ import torch
 
 from rookery.acting.memory import Memory, Seats
 from rookery.acting.quick import quick
-from rookery.acting.rules import Arrays, Rule
+from rookery.acting.rules import Arrays, Rule, RuleWithMemory
 from rookery.core.spec import mask_of
 from rookery.core.tree import Tree, leaves, tree_map
 
@@ -48,6 +48,7 @@ class Actor:
         self.version = 0
         self.memory_spec = memory
         self.memory: Memory | None = None  # made for as many seats as the first observations have
+        self._noise = rule if isinstance(rule, RuleWithMemory) else None  # a rule that remembers, too
         self.stack = 1  # frames per observation; whoever asks the actor keeps them (`acting.frames`)
         self._inputs: Tree = None
         self._source: Any = None  # the reader that was used last
@@ -82,6 +83,8 @@ class Actor:
         else:
             arrays, after = self._by_torch(given, first)
         mask = mask_of(obs) if isinstance(obs, dict) else None
+        if self._noise is not None and not greedy:
+            self._noise.begin(np.zeros(len(leaves(obs)[0]), bool) if first is None else np.asarray(first, bool))
         out = self.rule(arrays, rng, self.knobs, mask, greedy)  # type: ignore[arg-type]
         if state is not None:
             self.memory.put(after, seats)  # type: ignore[union-attr]
@@ -124,14 +127,17 @@ class Actor:
         return self._inputs if self.device.type == "cpu" else tree_map(lambda t: t.to(self.device), self._inputs)
 
     def state(self) -> dict[str, Any]:
-        """What a resumed run needs besides weights and knobs; empty for a feed-forward model."""
-        return {} if self.memory is None else {"memory": self.memory.state(), "seats": self.memory.seats}
+        """What a resumed run needs besides weights and knobs; empty if neither model nor rule remembers anything."""
+        memory = {} if self.memory is None else {"memory": self.memory.state(), "seats": self.memory.seats}
+        return memory if self._noise is None else memory | {"rule": self._noise.state()}
 
     def restore(self, state: dict[str, Any]) -> None:
         self.memory = None
-        if state:
+        if "memory" in state:
             self.memory = Memory(self.memory_spec, int(state["seats"]))
             self.memory.restore(state["memory"])
+        if self._noise is not None and "rule" in state:
+            self._noise.restore(state["rule"])
 
 
 def fits(inputs: Tree, given: Tree) -> bool:

@@ -65,7 +65,7 @@ class R2D2(Algorithm):
     targets = {"q_target": "q"}
     defaults = {
         "model": {"hidden": [64], "activation": "relu", "core": {"kind": "lstm", "size": 64}},
-        "store": {"batch_size": 32, "updates_per_step": 0.25},
+        "store": {"batch_size": 32, "updates_per_step": 0.25, "priority": {"alpha": 0.9, "beta": 0.6}},
     }
     metrics = {
         "q/loss": "mean weighted loss of the TD errors of learnt rows",

@@ -90,7 +90,7 @@ CARTPOLE_NOVEL_R2D2: dict[str, Any] = {
     },
     "env": {"id": "rookery/CartPoleNoVelocity-v0", "num": 4},
     "model": {"hidden": [64], "core": {"kind": "gru", "size": 64}},
-    "store": {"capacity": 100_000, "batch_size": 32, "min_fill": 2_000, "updates_per_step": 0.25},
+    "store": {"capacity": 100_000, "batch_size": 32, "min_fill": 2_000, "updates_per_step": 0.25, "priority": None},
     "train": {"max_steps": 100_000},
 }
 
@@ -98,16 +98,21 @@ CARTPOLE_NOVEL_PPO_LSTM: dict[str, Any] = {
     "algo": {
         "name": "ppo",
         "gamma": 0.98,
-        "lam": 0.9,
+        "lam": 0.8,
         "lr": {"kind": "linear", "start": 1e-3, "end": 0.0, "steps": None},
         "clip": {"kind": "linear", "start": 0.2, "end": 0.0, "steps": None},
-        "rollout": 128,
-        "sequence": 32,
-        "epochs": 8,
-        "minibatches": 2,
-        "shared": False,
+        "rollout": 32,
+        "epochs": 16,
+        "minibatches": 1,
     },
-    "env": {"id": "rookery/CartPoleNoVelocity-v0", "num": 8},
-    "model": {"hidden": [64], "core": {"kind": "lstm", "size": 64}},
-    "train": {"max_steps": 196_608},  # 192 whole rollouts
+    "env": {
+        "id": "rookery/CartPoleNoVelocity-v0",
+        "num": 8,
+        "wrappers": [
+            {"name": "reward_scale", "kwargs": {"factor": 0.05}}
+        ],  # values near 1: a bounded memory reaches them
+        "eval_wrappers": [],
+    },
+    "model": {"hidden": [64], "core": {"kind": "lstm", "size": 64}, "normalise_obs": True},
+    "train": {"max_steps": 98_304},  # 384 whole rollouts
 }
