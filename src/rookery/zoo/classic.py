@@ -111,7 +111,6 @@ CARTPOLE_NOVEL_PPO_LSTM: dict[str, Any] = {
         "wrappers": [
             {"name": "reward_scale", "kwargs": {"factor": 0.05}}
         ],  # values near 1: a bounded memory reaches them
-        "eval_wrappers": [],
     },
     "model": {"hidden": [64], "core": {"kind": "lstm", "size": 64}, "normalise_obs": True},
     "train": {"max_steps": 98_304},  # 384 whole rollouts
