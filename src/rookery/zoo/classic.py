@@ -108,9 +108,8 @@ CARTPOLE_NOVEL_PPO_LSTM: dict[str, Any] = {
     "env": {
         "id": "rookery/CartPoleNoVelocity-v0",
         "num": 8,
-        "wrappers": [
-            {"name": "reward_scale", "kwargs": {"factor": 0.05}}
-        ],  # values near 1: a bounded memory reaches them
+        # values near 1, which the bounded outputs of a memory reach quickly
+        "train_wrappers": [{"name": "reward_scale", "kwargs": {"factor": 0.05}}],
     },
     "model": {"hidden": [64], "core": {"kind": "lstm", "size": 64}, "normalise_obs": True},
     "train": {"max_steps": 98_304},  # 384 whole rollouts
