@@ -20,7 +20,10 @@ CARTPOLE_DQN: dict[str, Any] = {
     "eval": {"every_steps": 5_000},
 }
 
-CARTPOLE_DQN_PER: dict[str, Any] = CARTPOLE_DQN | {"store": CARTPOLE_DQN["store"] | {"priority": {"alpha": 0.6}}}
+CARTPOLE_DQN_PER: dict[str, Any] = CARTPOLE_DQN | {  # priorities make large steps: half the learning rate
+    "algo": CARTPOLE_DQN["algo"] | {"lr": {"kind": "linear", "start": 5e-4, "end": 1e-5, "steps": 45_000}},
+    "store": CARTPOLE_DQN["store"] | {"priority": {"alpha": 0.5}},
+}
 
 CARTPOLE_PPO: dict[str, Any] = {
     "algo": {
