@@ -7,7 +7,9 @@ from gymnasium import spaces
 from rookery.acting.actor import Actor
 from rookery.acting.memory import Memory
 from rookery.acting.noise import OrnsteinUhlenbeck
+from rookery.acting.policy import Policy
 from rookery.algos.r2d2 import R2D2
+from rookery.core.batch import Batch
 from rookery.core.errors import UsageError
 from rookery.core.rng import Streams
 from rookery.core.spec import Leaf, spec_of
@@ -102,3 +104,17 @@ def test_the_noise_of_a_rule_begins_with_the_episode_and_is_restored():
     again.bit_generator.state = rng.bit_generator.state
     two.restore(one.state())
     assert run(one, rng, [[False, True], [False, False]]) == run(two, again, [[False, True], [False, False]])
+
+
+def test_reset_makes_chosen_rows_of_a_policy_begin_anew():
+    it = actor()
+    policy = Policy(it, spec_of(spaces.Box(-1, 1, (3,), np.float32)), spec_of(spaces.Discrete(2)))
+    policy(Batch(obs=obs(2)))
+    policy.reset([0])
+    seen = it.memory.take()["h"]
+    policy(Batch(obs=obs(2, 1)[:, ::-1]))  # a reversed array is as good as any
+    alone = actor()
+    alone.act(np.ascontiguousarray(obs(2, 1)[:, ::-1]), None, np.array([True, True]), greedy=True)
+    assert it.memory.take()["h"][0] == pytest.approx(alone.memory.take()["h"][0], abs=1e-6)
+    assert seen[1].any()
+    assert abs(it.memory.take()["h"][1] - alone.memory.take()["h"][1]).max() > 1e-4

@@ -173,3 +173,12 @@ def test_another_batch_size_gets_a_program_of_its_own():
     for rows in (1, 5, 2):
         obs = some(rows, seed=rows)
         assert (actor.act(obs, None, greedy=True)["action"] == by_torch(actor, obs)["q"].argmax(-1)).all()
+
+
+def test_outputs_that_look_at_starts_are_left_to_torch():
+    def outputs(reader, obs, state, first):
+        return {"q": obs + torch.as_tensor(first).float().unsqueeze(-1)}, state
+
+    actor = Actor(outputs, EpsilonGreedy(), None)
+    actor.act(some(2), None, np.array([True, False]), greedy=True)
+    assert actor._quick is None

@@ -15,6 +15,8 @@ from rookery.core.tree import tree_map
 from rookery.learning.build import trace
 from rookery.learning.learner import Learner
 from rookery.nets import ModelConfig
+from rookery.run.resolve import load_config
+from rookery.run.trainer import Trainer
 
 OBS, TWO = spec_of(spaces.Box(-1, 1, (3,), np.float32)), spec_of(spaces.Discrete(2))
 GRU = ModelConfig(hidden=(8,), core={"kind": "gru", "size": 6})
@@ -186,3 +188,41 @@ def test_who_has_a_memory_and_who_needs_one():
         DQN(DQNConfig(), OBS, TWO, GRU)
     with pytest.raises(ConfigError, match=r"algo\.name=r2d2 needs a memory: set model\.core"):
         R2D2(R2D2Config(), OBS, TWO, ModelConfig())
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["store.max_staleness=12"], r"store\.max_staleness is set, but algo\.name=r2d2 learns from sequences"),
+        (["store.max_reuse=2"], r"store\.max_reuse is set"),
+        (["store.capacity=150", "env.num=8"], r"none would ever be complete\. Raise store\.capacity to at least 240"),
+    ],
+)
+def test_what_sequences_cannot_have_is_said_before_the_start(words, told):
+    config = load_config(algo="r2d2", env="CartPole-v1", overrides=["store.min_fill=50", "train.max_steps=100", *words])
+    with pytest.raises(ConfigError, match=told):
+        Trainer(config)
+
+
+def test_the_recorded_state_counts_in_the_memory_estimate(monkeypatch):
+    monkeypatch.setattr("rookery.data.replay.available_bytes", lambda: 100_000_000)
+    words = ["store.capacity=200000", "store.min_fill=64", "model.core.size=64", "train.max_steps=100"]
+    with pytest.raises(ConfigError, match=r"store\.capacity=200000 needs"):
+        Trainer(load_config(algo="r2d2", env="CartPole-v1", overrides=words))
+    Trainer(load_config(algo="dqn", env="CartPole-v1", overrides=[*words[:2], words[3]])).shut()
+
+
+def test_a_restored_env_that_begins_another_episode_begins_another_memory():
+    config = load_config(
+        algo="r2d2",
+        env="CartPole-v1",
+        overrides=["store.min_fill=50", "train.max_steps=400", "env.engine=vector", "env.num=2"],
+    )
+    with Trainer(config) as one, Trainer(config) as two:
+        for _ in range(20):
+            one.round()
+        two.restore(one.state())
+        assert two.pool.collectors[0].first.all()
+        two.pool.collectors[0].greedy = True
+        chunks = two.pool.collectors[0].collect(1)
+        assert not chunks["main"].rows["state"]["h"].any()

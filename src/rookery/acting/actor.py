@@ -117,7 +117,8 @@ class Actor:
         self._source = reader
         nets = getattr(reader, "_nets", {}).values()
         modules = [part for net in nets for part in net.module.modules()]
-        self._quick = quick(self._outputs, reader, self._inputs, modules) if self.device.type == "cpu" else None
+        plain = self.device.type == "cpu" and getattr(self.outputs, "__module__", "").startswith("rookery.")
+        self._quick = quick(self._outputs, reader, self._inputs, modules) if plain else None
 
     def _tensors(self, given: Tree) -> Tree:
         if isinstance(given, dict):

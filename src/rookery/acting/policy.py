@@ -24,11 +24,12 @@ class Policy:
         self.actor, self.obs_spec, self.action_spec = actor, obs_spec, action_spec
         self.rng = np.random.Generator(np.random.PCG64(seed))
         self._frames: Frames | None = None
+        self._reset: Any = None  # rows that begin anew at the next call: True for all, or indices
 
     def __call__(self, batch: Any, *, greedy: bool = True) -> Batch:
         """`batch.obs` [N, …] → Batch(action=[N, …]) as the env wants it."""
-        obs, first = self.cast(batch["obs"]), batch.get("first", None)
-        first = None if first is None else np.asarray(first, bool)
+        obs = self.cast(batch["obs"])
+        first = self._first(len(leaves(obs)[0]), batch.get("first", None))
         if self.actor.stack > 1:
             obs = self._stacked(obs, first)
         out = self.actor.act(obs, self.rng, first, greedy=greedy)
@@ -39,10 +40,19 @@ class Policy:
 
     def reset(self, seats: Any = None) -> None:
         """Forget what was seen, in all rows or in these."""
-        if seats is None:
-            self._frames = None
-        if self.actor.memory is not None:
-            self.actor.memory.reset(seats)
+        if seats is None or self._reset is True:
+            self._reset = True
+        else:
+            rows = np.asarray(seats)
+            self._reset = [*(self._reset or []), *(np.flatnonzero(rows) if rows.dtype == bool else np.atleast_1d(rows))]
+
+    def _first(self, rows: int, given: Any) -> np.ndarray | None:
+        """Where an episode begins: as the batch says, and where `reset` was called since."""
+        if self._reset is None:
+            return None if given is None else np.asarray(given, bool)
+        first, again, self._reset = np.zeros(rows, bool), self._reset, None
+        first[slice(None) if again is True else again] = True
+        return first if given is None else first | np.asarray(given, bool)
 
     def _stacked(self, obs: Tree, first: Any) -> Tree:
         rows = len(leaves(obs)[0])
@@ -57,7 +67,7 @@ class Policy:
             if isinstance(spec, dict):
                 named = dict(enumerate(value)) if isinstance(value, tuple | list) else value
                 return {k: pick(s, named[k] if k in named else named[int(k)]) for k, s in spec.items()}
-            return np.asarray(value, dtype=spec.dtype)
+            return np.ascontiguousarray(value, dtype=spec.dtype)  # torch takes no reversed arrays
 
         arrays = pick(self.obs_spec, obs)
         return tree_map(lambda x, s: x - s.start if s.kind == "discrete" else x, arrays, self.obs_spec)

@@ -122,8 +122,11 @@ def quick(
     if not all(type(module).__module__.startswith(TRUSTED) for module in modules):
         return None
     recorder = Recorder(seen)
-    with torch.no_grad(), recorder:
-        out, after = outputs(reader, given, None, None)
+    try:
+        with torch.no_grad(), recorder:
+            out, after = outputs(reader, given, None, None)
+    except (TypeError, ValueError, RuntimeError, AttributeError):
+        return None  # it looks at `first`, or at something else that is not there while recording; torch will say what
     made = [*out.values(), *leaves(after)]
     if not all(id(t) in recorder.values for t in made):
         return None
@@ -165,7 +168,7 @@ def _plan(ops: list[Op], results: set[Value]) -> list[Op | Chain] | None:
                 last.out = op.out
             else:
                 plan.append(chain)
-        elif isinstance(last, Chain) and grows and op.func in ACTIVATIONS and last.layers[-1][ACTIVATION] == NONE:
+        elif isinstance(last, Chain) and grows and _activates(op, last):
             last.layers[-1][ACTIVATION] = ACTIVATIONS[op.func]
             last.out = op.out
         elif op.func in NUMPY and op.out >= 0 and set(op.kwargs) <= {"pin_memory"}:
@@ -173,6 +176,11 @@ def _plan(ops: list[Op], results: set[Value]) -> list[Op | Chain] | None:
         else:
             return None
     return plan
+
+
+def _activates(op: Op, last: Chain) -> bool:
+    """Whether this is the activation of the chain's last layer, which has none yet."""
+    return op.func in ACTIVATIONS and op.args[0] == last.out and last.layers[-1][ACTIVATION] == NONE
 
 
 def _needed(ops: list[Op], results: set[Value]) -> list[Op]:

@@ -70,7 +70,8 @@ class ReplayStore:
         if folder is not None:
             check_disk(scratch_bytes(config.capacity, columns, fields), folder)
         if config.max_memory is not None:
-            in_memory: tuple[Tree, Tree] = (obs_spec, fields["action"]) if folder is None else ({}, {})
+            kept = {name: spec for name, spec in fields.items() if name != "obs"}
+            in_memory: tuple[Tree, Tree] = (obs_spec, kept) if folder is None else ({}, {})
             available, prioritised = available_bytes(), config.priority is not None
             check_replay_fits(config.capacity, columns, *in_memory, config.max_memory, available, prioritised)
         self.config = config

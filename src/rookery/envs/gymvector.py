@@ -97,6 +97,7 @@ class FromVector(VectorEnv):
         self._settings.restore(0, state.get("settings"))
         for name, args, kwargs in self._settings.at(0, BEFORE):
             self.env.call(name, *args, **kwargs)  # type: ignore[attr-defined]  # not in the base class
+        self.renewed[:] = True
         self._start(f"resumed {self._resumes}")  # other seeds than before: the first episodes must not come again
 
     def close(self) -> None:

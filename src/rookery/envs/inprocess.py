@@ -191,6 +191,7 @@ class InProcess(VectorEnv):
             )
         self._clear()
         self.exactness = state["exactness"]
+        self.renewed[:] = False
         for i in range(self.num if envs else 0):
             self._restore_env(i, envs[str(i)])
         self._ready = bool(envs)
@@ -219,12 +220,16 @@ class InProcess(VectorEnv):
             if problem:
                 self._inexact(f"the saved episode could not be replayed: {problem} ({self._where(i)})")
             if problem is _ENDED:
-                return self._begin_next(i)
+                return self._begin_another(i)
         else:
             self._inexact(f"the running episode was not saved, a new one was begun ({self._where(i)})")
-            return self._begin_next(i)
+            return self._begin_another(i)
         self._length[i], self._total[i] = int(saved["length"]), float(saved["total"])
         return None
+
+    def _begin_another(self, i: int) -> None:
+        self.renewed[i] = True
+        self._begin_next(i)
 
     def _replay(self, i: int, acts: list[Any], saved: dict[str, Any]) -> str | None:
         """Give env i its actions again; returns what came out differently."""

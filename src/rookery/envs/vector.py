@@ -53,6 +53,7 @@ class VectorEnv(ABC):
         self.action_spec = spec_of(action_space, f"the action space of {name}")
         self._receiver = Receiver(obs_space, self.obs_spec, num)
         flags = (np.zeros(num, np.bool_), np.zeros(num, np.bool_), np.ones(num, np.bool_))
+        self.renewed = np.zeros(num, np.bool_)  # envs that `restore` could not put back: another episode has begun
         self._infos: list[dict[str, Any]] = [{} for _ in range(num)]
         self._out = Step(self._receiver.obs, np.zeros(num, np.float32), *flags, infos=self._infos)
 

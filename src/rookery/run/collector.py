@@ -243,7 +243,7 @@ class Collector:
     def restore(self, state: dict[str, Any]) -> None:
         self.env.restore(state["env"])
         self.obs = tree_map(np.copy, self.env.obs)
-        first = np.array(state["first"], bool)
+        first = np.array(state["first"], bool) | self.env.renewed
         for path, now in flatten(self.obs).items():  # where the env could not be put back, another episode begins
             first |= (np.asarray(flatten(state["obs"])[path]) != now).reshape(self.env.num, -1).any(1)
         self._begin(first)

@@ -10,7 +10,10 @@ from rookery.run.parts import Parts
 
 
 class PlayerHandle:
-    """Its weights, and the player as a callable policy on the live weights: `handle(Batch(obs=[obs])).action[0]`."""
+    """Its weights, and the player as a callable policy on the live weights: `handle(Batch(obs=[obs])).action[0]`.
+
+    A player with memory remembers from call to call of one handle: keep it.
+    """
 
     def __init__(self, parts: Parts, knobs: Mapping[str, float]):
         self._parts = parts
@@ -22,6 +25,10 @@ class PlayerHandle:
 
     def set_weights(self, weights: dict[str, Any]) -> None:
         self._parts.learner.set_weights(weights)
+
+    def reset(self, seats: Any = None) -> None:
+        """Forget what was seen, in all rows or in these."""
+        self._policy.reset(seats)
 
     def __call__(self, batch: Any, *, greedy: bool = True) -> Any:
         """Actions for the observations; greedy=False acts as in training, with a random stream of its own."""

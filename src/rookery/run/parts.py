@@ -25,6 +25,7 @@ from rookery.data.hindsight import GoalFunctions
 from rookery.data.mixture import Mixture
 from rookery.data.replay import ReplayStore
 from rookery.data.rollout import RolloutStore
+from rookery.data.sequences import Window
 from rookery.data.shares import rows_of
 from rookery.data.store import Store
 from rookery.data.stored import stored_spec
@@ -118,6 +119,7 @@ def build_store(config: Config, algo: Algorithm, env: VectorEnv, streams: Stream
     if algo.store_kind == "rollout":
         return RolloutStore(rows=algo.rows, columns=num * workers, collectors=workers)
     check_windows(config, algo)
+    check_room(config, algo.window())
     rows, demonstrations = build_demonstrations(config, algo, env, streams)
     store = ReplayStore(
         config.store.model_copy(update={"batch_size": config.store.batch_size - rows}),
@@ -146,6 +148,8 @@ def check_windows(config: Config, algo: Algorithm) -> None:
     given = {
         "store.hindsight": config.store.hindsight is not None,
         "store.demonstrations": config.store.demonstrations is not None,
+        "store.max_reuse": config.store.max_reuse is not None,
+        "store.max_staleness": config.store.max_staleness is not None,
         "env.stack": config.env.stack > 1,
     }
     for key, is_set in given.items():
@@ -153,6 +157,18 @@ def check_windows(config: Config, algo: Algorithm) -> None:
             raise ConfigError(
                 f"{key} is set, but algo.name={algo.name} learns from sequences, which cannot have it. Remove {key}."
             )
+
+
+def check_room(config: Config, window: Window | None) -> None:
+    """A column of the replay must hold at least one whole sequence."""
+    if window is None:
+        return
+    columns, needed = config.env.num * config.pool.workers, window.burn_in + window.length
+    if config.store.capacity < needed * columns:
+        raise ConfigError(
+            f"store.capacity={config.store.capacity} is {config.store.capacity // columns} steps for each of the {columns} envs, but a sequence "
+            f"(algo.burn_in + algo.sequence) has {needed}: none would ever be complete. Raise store.capacity to at least {needed * columns}."
+        )
 
 
 def build_demonstrations(
