@@ -6,22 +6,22 @@ from collections.abc import Mapping
 from typing import Any
 
 from rookery.acting.policy import Policy
-from rookery.run.parts import Parts
+from rookery.run.player import Player
 
 
 class PlayerHandle:
     """Its weights, and the player as a callable policy on the live weights: `handle(Batch(obs=[obs])).action[0]`."""
 
-    def __init__(self, parts: Parts, knobs: Mapping[str, float]):
-        self._parts = parts
-        self._policy = Policy(parts.actor(), parts.frame_spec, parts.algo.action_spec, parts.streams.seed_of("policy"))
+    def __init__(self, player: Player, knobs: Mapping[str, float]):
+        self._learner, spec = player.learner, player.algo.action_spec
+        self._policy = Policy(player.actor(), player.frame_spec, spec, player.streams.seed_of("policy"))
         self._policy.actor.knobs = knobs
 
     def weights(self) -> dict[str, Any]:
-        return self._parts.learner.weights()
+        return self._learner.weights()
 
     def set_weights(self, weights: dict[str, Any]) -> None:
-        self._parts.learner.set_weights(weights)
+        self._learner.set_weights(weights)
 
     def __call__(self, batch: Any, *, greedy: bool = True) -> Any:
         """Actions for the observations; greedy=False acts as in training, with a random stream of its own."""

@@ -53,15 +53,15 @@ class MultiCollector:
     def reset(self) -> None:
         """Start episode 0 in every env."""
         self.env.reset()
+        for rows in self.rows.values():
+            rows.first[:] = True
         self._ready = True
 
     def load(self, messages: dict[str, Message]) -> None:
         for player, message in messages.items():
             self.rows[player].actor.load(message)
 
-    def collect(
-        self, rows: int | None = None, *, steps: int | None = None, episodes: int | None = None
-    ) -> Collected:
+    def collect(self, rows: int | None = None, *, steps: int | None = None, episodes: int | None = None) -> Collected:
         """`rows` rows, or until `steps` env steps or `episodes` episodes are done, whichever is first.
 
         The arrays of a chunk are reused by the next call with the same number of rows.
@@ -88,7 +88,7 @@ class MultiCollector:
         if self.on_begin is not None:
             self.on_begin(self)
         for mine in self.rows.values():
-            mine.begin(rows)
+            mine.begin(rows, self.greedy)
         ended: list[EpisodeEnd] = []
         used = steps = 0
         while used < rows and limits.steps != 0 and limits.episodes != 0:
@@ -126,7 +126,8 @@ class MultiCollector:
         return int(np.count_nonzero(stepped)), out.ended
 
     def _act(self, turn: Turns) -> dict[str, np.ndarray]:
-        obs, action = self.env.obs, {}
+        obs = self.env.obs
+        action: dict[str, np.ndarray] = {}
         for name, rows in self.rows.items():
             asked = self._seated(name, turn)
             if not any(mine.any() for mine in asked.values()):
@@ -155,7 +156,7 @@ class MultiCollector:
 
     def _summary(self, out: MultiStep, stepped: np.ndarray) -> Step:
         """The step of the envs as a whole, for callbacks: rewards of all agents' complete rows, observations and infos by agent."""
-        reward = np.sum([step.reward for step in out.agents.values()], axis=0, dtype=np.float32)
+        reward = np.stack([step.reward for step in out.agents.values()]).sum(0)
         terminated, truncated = np.zeros(self.env.num, bool), np.zeros(self.env.num, bool)
         for end in out.ended:
             terminated[end.env], truncated[end.env] = end.terminated, end.truncated

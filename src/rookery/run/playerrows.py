@@ -62,21 +62,21 @@ class PlayerRows:
         if "state" in self.held:
             self._put_back(self.held["state"], columns)
 
-    def begin(self, rows: int) -> None:
+    def begin(self, rows: int, greedy: bool) -> None:
         """Room for `rows` rows; the arrays of the last chunk are used again if it had as many."""
         self._finals = []
         if not self.held:
-            self._probe()
+            self._probe(greedy)
         if not self._buffer or len(self._buffer["reward"]) != rows:
             longer = lambda x: np.zeros((rows, *x.shape), x.dtype)  # noqa: E731
             self._buffer = {"obs": tree_map(longer, self.obs), **tree_map(longer, self.held)}
             self._buffer |= {name: np.zeros((rows, self.columns), bool) for name in FLAGS}
             self._buffer["reward"] = np.zeros((rows, self.columns), np.float32)
 
-    def _probe(self) -> None:
+    def _probe(self, greedy: bool) -> None:
         """Shapes of what the rule returns, without disturbing the random stream and the memory."""
         before = self.actor.state()
-        out = self.actor.act(self.obs, np.random.Generator(np.random.PCG64(0)), self.first)
+        out = self.actor.act(self.obs, np.random.Generator(np.random.PCG64(0)), self.first, greedy=greedy)
         self.actor.restore(before)
         self.held = tree_map(np.zeros_like, out)
 
@@ -92,7 +92,10 @@ class PlayerRows:
             valid = step.valid & mine
             buffer["valid"][t, block] = valid
             buffer["reward"][t, block] = np.where(valid, step.reward, np.float32(0.0))
-            buffer["terminated"][t, block], buffer["truncated"][t, block] = step.terminated & mine, step.truncated & mine
+            buffer["terminated"][t, block], buffer["truncated"][t, block] = (
+                step.terminated & mine,
+                step.truncated & mine,
+            )
             self._finals += [((t, block.start + i), obs) for i, obs in step.final if mine[i]]
         ended = buffer["terminated"][t] | buffer["truncated"][t]
         self.first &= ~buffer["valid"][t]

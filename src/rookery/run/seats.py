@@ -22,7 +22,9 @@ class Seats:
         self.chances, self.num, self.rng = chances, num, rng
         self._edges = {agent: np.cumsum(list(weights.values())) for agent, weights in chances.items()}
         likely = {agent: int(np.argmax(list(weights.values()))) for agent, weights in chances.items()}
-        self._now = {agent: np.full(num, k) for agent, k in likely.items()}  # number of the player among the agent's own
+        self._now = {
+            agent: np.full(num, k) for agent, k in likely.items()
+        }  # number of the player among the agent's own
         self._number = {agent: {name: k for k, name in enumerate(weights)} for agent, weights in chances.items()}
         for i in range(num):
             self.draw(i)
