@@ -101,6 +101,20 @@ def test_one_player_may_sit_for_everybody():
     assert last.metrics["player/both/store/size"] == 1200  # one decision per step, and 100 whole episodes in each env
 
 
+def test_a_replay_keeps_no_row_in_which_its_player_had_no_turn():
+    tree = TURNS | {"players": {"one": {}, "two": {}}, "seats": {"first": "one", "second": "two"}}
+    with Trainer(config(tree, "store.capacity=200", "store.priority=null", "train.max_steps=1000")) as trainer:
+        last = list(trainer)[-1]
+        batch, _ = trainer.players["two"].store.sample()
+    assert (
+        last.metrics["player/one/store/size"] == 200.0
+    )  # of 500 decisions; half of them, if the others' turns were kept
+    assert last.metrics["player/two/store/fill"] == 1.0
+    moved = (batch["next_obs"][:, 1] - batch["obs"][:, 1]) * 6  # its next turns come 2 moves later; n_step = 2
+    assert set(moved.round().int().tolist()) <= {4, 3, 1}  # the end is seen after the sixth move
+    assert (batch["discount"] > 0).equal(moved.round() == 4)
+
+
 @pytest.mark.parametrize("tree", [PAIRING, MEMORIES, TURNS], ids=["pairing", "memories", "turns"])
 def test_a_saved_and_restored_run_goes_on_bit_for_bit(tree, tmp_path):
     small = config(tree, "train.max_steps=100000", "pool.workers=2")

@@ -20,6 +20,7 @@ from rookery.core.schedule import Schedule
 from rookery.core.tree import Tree, tree_take
 from rookery.data.store import Store
 from rookery.learning.learner import Learner
+from rookery.run.chunks import decided
 from rookery.run.resolve import Config
 
 
@@ -65,6 +66,14 @@ class Player:
         if names not in self._names:
             self._names[names] = tuple(self.prefix + name for name in names)
         return self._names[names]
+
+    def take(self, chunk: Chunk) -> None:
+        """Into the store; of several players a replay keeps no row in which this one had no turn at all."""
+        if self.store is None:
+            return
+        dense = decided(chunk) if self.prefix and self.algo.store_kind == "replay" else chunk
+        if dense is not None:
+            self.store.add(dense)
 
     def observe(self, chunk: Chunk) -> None:
         """Normalisers learn the statistics of what was just learnt from, so a rollout is judged as it was acted."""

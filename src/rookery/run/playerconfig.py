@@ -26,6 +26,27 @@ from rookery.core.provenance import Layer, Merged, replacing
 
 OWN = ("algo", "model", "store")  # sections that a player may have of its own
 STORES = {"replay": "rookery.data.config:ReplayConfig", "rollout": "rookery.data.config:RolloutConfig"}
+PLAYERS_SCHEMA: dict[str, Any] = {  # algo and store of a player depend on its own algorithm
+    "players": {
+        "type": "object",
+        "description": "name of a player → its own sections; what it does not say comes from the run's",
+        "additionalProperties": {
+            "type": "object",
+            "additionalProperties": False,
+            "properties": {
+                **{name: {"type": "object"} for name in OWN},
+                "train": {"type": "boolean", "description": "false: acts, but never learns"},
+            },
+        },
+    },
+    "seats": {
+        "type": "object",
+        "description": "agent → its player, or players with weights, one of whom is drawn for each episode",
+        "additionalProperties": {
+            "anyOf": [{"type": "string"}, {"type": "object", "additionalProperties": {"exclusiveMinimum": 0}}]
+        },
+    },
+}
 SeatWeights = dict[str, dict[str, float]]  # agent → player → weight
 
 

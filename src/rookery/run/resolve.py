@@ -27,6 +27,7 @@ from rookery.core.provenance import Layer, Merged, replacing
 from rookery.core.schema import schema_of
 from rookery.core.yamltext import read_file
 from rookery.run.playerconfig import (
+    PLAYERS_SCHEMA,
     STORES,
     PlayerConfig,
     SeatWeights,
@@ -198,7 +199,9 @@ def models_of(algo: str) -> dict[str, type[BaseModel]]:
 
 def json_schema(algo: str) -> dict[str, Any]:
     """JSON schema of a config for an algorithm, for editors and other tools."""
-    return schema_of(f"Rookery config for {algo}", models_of(algo))
+    schema = schema_of(f"Rookery config for {algo}", models_of(algo))
+    schema["properties"] |= PLAYERS_SCHEMA
+    return schema
 
 
 def diff(a: Config | Mapping[str, Any], b: Config | Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:

@@ -158,8 +158,7 @@ class Trainer:
 
     def _take(self, collector: int, chunks: dict[str, Chunk]) -> None:
         for name, chunk in chunks.items():
-            if (store := self.players[name].store) is not None:
-                store.add(chunk)
+            self.players[name].take(chunk)
         steps, ended = taken(chunks)
         self.steps += steps
         self.worker_steps[collector] += steps
