@@ -152,6 +152,16 @@ def test_a_run_can_be_evaluated_loaded_and_resumed(tmp_path):
         load_policy(full.folder)
     started = Experiment(config(PAIRING, "train.max_steps=64"), out=tmp_path / "new", init_from=str(full.folder))
     assert started.train().evaluation.mean == 10.0
+    other = config(TURNS, "train.max_steps=100")
+    with pytest.raises(
+        UsageError, match=f"--init-from {full.folder}: the checkpoint holds the players thinker, doer, but"
+    ):
+        Experiment(other, out=tmp_path / "other", init_from=str(full.folder)).train()
+    alone = ["train.max_steps=100", "store.min_fill=64"]
+    with pytest.raises(UsageError, match="holds the players thinker, doer, this run has one agent"):
+        Experiment(
+            algo="dqn", env="CartPole-v1", overrides=alone, out=tmp_path / "x", init_from=str(full.folder)
+        ).train()
 
 
 def test_the_commands_know_several_players(tmp_path, capsys):
@@ -169,8 +179,9 @@ def test_limits_count_env_steps_updates_of_all_players_and_episodes_of_envs():
     for limit, count in (("train.max_updates=333", "updates"), ("train.max_episodes=41", "episodes")):
         with Trainer(config(PAIRING, "train.max_steps=null", limit, "eval.at_end=false")) as trainer:
             assert getattr(list(trainer)[-1], count) == int(limit.partition("=")[2])
-    with Trainer(config(PAIRING, "train.max_steps=1001", "eval.at_end=false")) as trainer:
+    with Trainer(config(PAIRING, "train.max_steps=1001", "eval.at_end=false", "pool.workers=2")) as trainer:
         assert list(trainer)[-1].steps == 1001
+        assert sum(trainer.worker_steps) == 1001
 
 
 class Watcher(Callback):
@@ -245,6 +256,37 @@ def test_what_is_wrong_with_players_and_seats_is_told_in_a_sentence(overrides, s
         config(PAIRING, *overrides)
 
 
+GARBAGE = [
+    None,
+    3,
+    "x",
+    [],
+    {},
+    [1],
+    {"a": None},
+    {"thinker": 3},
+    {"thinker": {"algo": 3}},
+    {"left": {"thinker": "much"}},
+]
+GARBAGE += [{"thinker": {"algo": {"name": 3}}}, {"thinker": {"model": {"hidden": "x"}}}, {"left": {"": 1}}, {"a.b": {}}]
+
+
+@pytest.mark.parametrize("key", ["players", "seats", "players.thinker", "players.thinker.algo", "seats.left"])
+@pytest.mark.parametrize("value", GARBAGE, ids=repr)
+def test_garbage_is_accepted_or_refused_with_a_config_error(key, value):
+    tree = json.loads(json.dumps(PAIRING))
+    *parents, last = key.split(".")
+    node = tree
+    for parent in parents:
+        node = node[parent]
+    node[last] = value
+    try:
+        found = load_config(tree=tree)
+    except ConfigError:
+        return
+    assert load_config(tree=found.dump()) == found
+
+
 @pytest.mark.parametrize(
     ("overrides", "sentence"),
     [
@@ -255,11 +297,12 @@ def test_what_is_wrong_with_players_and_seats_is_told_in_a_sentence(overrides, s
     ],
 )  # fmt: skip
 def test_what_does_not_fit_the_env_is_told_before_anything_starts(overrides, sentence):
+    tree = dict(PAIRING)
+    if overrides[0].startswith("seats="):
+        del tree["seats"]
+    found = config(tree, *overrides)
     with pytest.raises(ConfigError, match=sentence):
-        if "seats={" in overrides[0]:
-            tree = {key: value for key, value in PAIRING.items() if key != "seats"}
-            Trainer(config(tree, *overrides))
-        Trainer(config(PAIRING, *overrides))
+        Trainer(found)
 
 
 def test_masked_games_of_pettingzoo_are_played_by_the_rules():

@@ -92,9 +92,8 @@ def _players(config: Config, streams: Streams, state: dict[str, Any], env: EnvFa
     """Several players with their weights, to act and not to learn."""
     table = make_several(config, streams, 1, "eval", factory=env)
     try:
-        players = players_in(
-            config, table, seated(config, table), streams, dict.fromkeys(config.players or (), "eager")
-        )
+        modes = dict.fromkeys(config.players or (), "eager")
+        players = players_in(config, table, seated(config, table), streams, modes, "cpu")
     finally:
         table.close()
     with understood():

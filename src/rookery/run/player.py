@@ -12,6 +12,7 @@ from torch import Tensor
 
 from rookery.acting.actor import Actor, Message
 from rookery.acting.frames import repeated
+from rookery.acting.players import MAIN
 from rookery.algos.base import Algorithm
 from rookery.core.chunk import Chunk
 from rookery.core.errors import UsageError
@@ -151,9 +152,14 @@ class Players(dict[str, Player]):
 
     def set_weights(self, state: dict[str, Any]) -> None:
         """Those of a checkpoint; of several players, those that it knows."""
-        for name, player in self.items():
-            if (found := learner_state(state, None if self.single else name)) is not None:
-                player.learner.set_weights(found)
+        if self.single:
+            return self.main.learner.set_weights(learner_states(state, several=False)[MAIN])
+        known = learner_states(state, several=True)
+        if not set(known) & set(self):
+            raise UsageError(f"the checkpoint holds the players {', '.join(known)}, but this run has {', '.join(self)}")
+        for name in set(known) & set(self):
+            self[name].learner.set_weights(known[name])
+        return None
 
     def weights_sha256(self) -> str:
         if self.single:
@@ -190,12 +196,10 @@ class Players(dict[str, Player]):
                 player.store.restore(state[name]["store"])
 
 
-def learner_state(state: dict[str, Any], player: str | None) -> dict[str, Any] | None:
-    """What a checkpoint holds of a learner: the only one, or that of a player, None if it has no such player."""
-    if player is None and "players" in state:
-        raise UsageError(
-            f"the checkpoint holds several players ({', '.join(state['players'])}): expected one without a name"
-        )
-    if player is not None and "players" not in state:
-        raise UsageError(f"the checkpoint holds one player without a name: expected one with a player {player!r}")
-    return state["learner"] if player is None else state["players"].get(player, {}).get("learner")
+def learner_states(state: dict[str, Any], several: bool) -> dict[str, Any]:
+    """player → what a checkpoint holds of its learner."""
+    if several and "players" not in state:
+        raise UsageError("the checkpoint is that of a run with one agent, this run has several players")
+    if not several and "players" in state:
+        raise UsageError(f"the checkpoint holds the players {', '.join(state['players'])}, this run has one agent")
+    return {name: part["learner"] for name, part in state["players"].items()} if several else {MAIN: state["learner"]}

@@ -178,7 +178,8 @@ def _weights(agent: str, value: Any, players: Mapping[str, Any], checker: Checke
         if isinstance(weight, bool) or not isinstance(weight, int | float) or not 0 < weight < math.inf:
             checker.add(("seats", agent), f"expected positive weights, got {player}: {weight!r}")
             return {}
-    return {player: float(weight) for player, weight in weights.items()}
+    single = len(weights) == 1  # its weight means nothing
+    return {player: 1.0 if single else float(weight) for player, weight in weights.items()}
 
 
 def dumped_seats(seats: SeatWeights) -> dict[str, Any]:

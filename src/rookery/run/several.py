@@ -49,7 +49,7 @@ def build_several(
             tables.append(make_several(config, streams, num, "train", w, env))
             unfinished.callback(tables[-1].close)
         chances = seated(config, tables[0])
-        players = players_in(config, tables[0], chances, streams, modes)
+        players = players_in(config, tables[0], chances, streams, modes, device_of(config))
         for player in players.values():
             if (config.players or {})[player.name].train:
                 player.store = build_store(player, len(agents_of(chances, player.name)), folder)
@@ -67,7 +67,7 @@ def build_several(
 
 
 def players_in(
-    config: Config, env: MultiEnv, chances: Chances, streams: Streams, modes: dict[str, Any] | None = None
+    config: Config, env: MultiEnv, chances: Chances, streams: Streams, modes: dict[str, Any] | None, device: str
 ) -> Players:
     """Every player with its networks, and no store yet."""
     players = Players()
@@ -80,7 +80,7 @@ def players_in(
         known = None if modes is None else modes[name]
         mode, reason = (known, "as in the run being resumed") if known else choose_mode(view)
         automatic = known is None and view.learning.mode == "auto"
-        settings: Any = {"mode": mode, "cache": cache_folder(view), "device": device_of(view), "fall_back": automatic}
+        settings: Any = {"mode": mode, "cache": cache_folder(view), "device": device, "fall_back": automatic}
         learner = Learner(algo, branch, **settings)
         knobs = {key: schedule.resolved(config.train.max_steps) for key, schedule in algo.knobs().items()}
         players[name] = Player(
