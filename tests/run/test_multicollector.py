@@ -1,5 +1,8 @@
 """Several players in one collector: their rows equal a slow loop over the raw env, whoever sits where."""
 
+from collections import Counter
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -7,10 +10,13 @@ import torch
 from envs.multi_rollouts import Ledger, seen
 from rookery.acting.actor import Actor, Message
 from rookery.acting.rules import EpsilonGreedy
-from rookery.core.chunk import taken
+from rookery.core.chunk import Chunk, taken
 from rookery.core.rng import Streams
 from rookery.core.spec import Leaf
+from rookery.data.config import ReplayConfig
+from rookery.data.replay import ReplayStore
 from rookery.envs import EnvConfig, games, make_multi
+from rookery.run.chunks import decided
 from rookery.run.multicollector import MultiCollector
 from rookery.run.seats import Seats
 
@@ -223,3 +229,52 @@ def test_a_players_random_numbers_do_not_depend_on_who_else_is_there():
     a, b = one.collect(50), two.collect(50)
     assert np.array_equal(a["a"].rows["action"], b["a"].rows["action"])
     assert not np.array_equal(a["b"].rows["action"], b["b"].rows["action"])
+
+
+def test_rows_without_any_decision_are_left_out_for_a_replay():
+    valid = np.array([[0, 0], [1, 0], [0, 0], [1, 1]], bool)
+    ended = np.array([[0, 0], [0, 0], [0, 0], [0, 1]], bool)
+    rows = {"obs": np.array([[1, 5], [1, 5], [2, 5], [2, 5]]), "valid": valid, "truncated": ended}
+    chunk = Chunk(rows, np.array([3, 0]), np.array([9]), np.array([[3, 1]]), version=2, collector=1)
+    kept = decided(chunk)
+    assert kept.rows["obs"].tolist() == [[1, 5], [2, 5]]  # the successor of 1 is still 2, in the row below
+    assert kept.final_at.tolist() == [[1, 1]]
+    assert (kept.version, kept.collector, kept.final_obs.tolist(), kept.last_obs.tolist()) == (2, 1, [9], [3, 0])
+    assert decided(replace(chunk, rows={"valid": np.zeros((2, 2), bool)})) is None
+    assert decided(kept) is kept
+
+
+def test_every_row_that_a_replay_gives_out_is_one_of_the_raw_envs_decisions():
+    """Through the store too: (obs, action, reward, successor) of the drawn transitions of both players, with and without idle rows."""
+    it = collector("redrawn turns", 3)
+    it.index = 0
+    spec, streams = it.env.obs_spec["first"], Streams(1)
+    leaf = it.env.action_spec["first"]
+    stores = {
+        name: ReplayStore(
+            ReplayConfig(min_fill=32, batch_size=32),
+            spec,
+            leaf,
+            columns=6,
+            gamma=0.9,
+            n_step=1,
+            rng=streams.numpy(name),
+        )
+        for name in it.rows
+    }
+    known, late = {name: set() for name in stores}, Counter()
+    for rows in (1, 2, 3, 1) * 40:
+        collected = it.collect(rows)
+        for part in rows_of(it, collected).values():
+            for _, player, obs, action, reward, _, _, successor, _ in part:
+                known[player].add((obs, action, reward, successor))
+        for name, chunk in collected.items():
+            if (dense := decided(chunk)) is not None:
+                stores[name].add(dense)
+                late[name] += len(chunk.rows["valid"]) - len(dense.rows["valid"])
+    for name, store in stores.items():
+        for _ in range(10):
+            b, _ = store.sample()
+            fields = zip(b["obs"].numpy(), b["action"].tolist(), b["reward"].tolist(), b["next_obs"].numpy())
+            assert {(seen(o), a, r, seen(n)) for o, a, r, n in fields} <= known[name]
+    assert late.total() > 0

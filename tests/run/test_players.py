@@ -247,6 +247,7 @@ def test_what_a_player_does_not_say_comes_from_the_run():
         (["players.doer.algo.minibatches=7"], "players.doer.algo.minibatches=7 must divide"),
         (["players.doer.train=false", "players.thinker.train=false"], "at least one player that learns"),
         (["env.api=auto"], "players sit in an env with several agents, but env.api=auto has one"),
+        (["players.doer.model.encoder=os:system"], "players.doer.model.encoder: 'os:system' is part of Python's standard"),
         (["env.stack=2"], "env.stack=2 is for an env with one agent"),
         (["players=null", "seats=null", "algo.name=dqn"], "env.api=parallel has several agents, and nobody"),
     ],

@@ -41,7 +41,8 @@ def _of_players(config: Config) -> Iterator[str]:
         view = config.of(name)
         if getattr(view.store, "hindsight", None) is not None:
             yield f"players.{name}.store.hindsight is for an env with one agent. Set it to null"
-        for message in _of_learning(view):
+        foreign = [message for message in _code(view) if message.startswith("model.")]
+        for message in [*_of_learning(view), *foreign]:
             yield renamed(name, message)
 
 
