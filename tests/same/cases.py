@@ -74,7 +74,7 @@ CASES = {
     ],
     "two-players": [
         "--algo=dqn",  # of the one; the other says its own
-        "--env=same.counting:CountingPairing",
+        "--env=same.pairing:CountingPairing",
         "env.api=parallel",
         "env.num=3",
         "store.min_fill=100",

@@ -8,14 +8,6 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-from rookery.envs.games import Pairing
-
-
-def note(*numbers):
-    if path := os.environ.get("COUNTING_FILE"):
-        with open(path, "a") as file:
-            file.write(" ".join(map(str, numbers)) + "\n")
-
 
 class Counting(gymnasium.Env):
     """A noisy walk; each step writes `index seed step` to $COUNTING_FILE."""
@@ -35,25 +27,11 @@ class Counting(gymnasium.Env):
         self.t += 1
         push = float(action[0]) if self.continuous else 2.0 * action - 1.0
         self.x = np.clip(0.9 * self.x + 0.3 * push + 0.1 * self.np_random.normal(size=3), -10, 10).astype(np.float32)
-        note(self.index, self.seed, self.t)
+        if path := os.environ.get("COUNTING_FILE"):
+            with open(path, "a") as file:
+                file.write(f"{self.index} {self.seed} {self.t}\n")
         terminated = bool(self.np_random.random() < 0.02)
         return self.x.copy(), float(-np.square(self.x).sum()), terminated, False, {}
-
-
-class CountingPairing(Pairing):
-    """The game for two, in episodes of 20 rounds."""
-
-    def __init__(self, index: int = 0):
-        super().__init__(rounds=20)
-        self.index = index
-
-    def reset(self, seed=None, options=None):
-        self.started = seed
-        return super().reset(seed, options)
-
-    def step(self, actions):
-        note(self.index, self.started, self.time + 1)
-        return super().step(actions)
 
 
 gymnasium.register("Counting-v0", entry_point=Counting, max_episode_steps=60)
