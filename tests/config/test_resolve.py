@@ -343,7 +343,7 @@ def test_diff_names_exactly_what_differs() -> None:
 
 def test_the_schema_is_closed_and_describes_every_key() -> None:
     schema = json_schema("toy")
-    assert set(schema["properties"]) == {"import", *SECTIONS}
+    assert set(schema["properties"]) == {"import", "players", "seats", *SECTIONS}
     assert schema["additionalProperties"] is False
     train = schema["$defs"]["TrainConfig"]
     assert train["additionalProperties"] is False

@@ -175,3 +175,12 @@ def test_streams_touch_no_global_generator() -> None:
     assert random.getstate() == before[0]
     assert np.random.get_state()[1].tolist() == before[1]  # noqa: NPY002
     assert torch.equal(torch.random.get_rng_state(), before[2])
+
+
+def test_a_branch_draws_from_the_trunk_under_its_own_name():
+    trunk = Streams(3)
+    branch = trunk.branch("player/a")
+    assert branch.numpy("act") is trunk.numpy("player/a/act")
+    assert branch.torch("learner") is trunk.torch("player/a/learner")
+    assert branch.seed_of("networks") == trunk.seed_of("player/a", "networks") != trunk.seed_of("networks")
+    assert trunk.branch("player/b").numpy("act").random() != branch.numpy("act").random()

@@ -84,5 +84,17 @@ CASES = {
         "model.core={kind: lstm, size: 8}",
         "train.max_steps=3000",
     ],
+    "two-players": [
+        "--algo=dqn",  # of the one; the other says its own
+        "--env=same.pairing:CountingPairing",
+        "env.api=parallel",
+        "env.num=3",
+        "store.min_fill=100",
+        "store.batch_size=32",
+        "store.capacity=1000",
+        "players={thinker: {}, doer: {algo: {name: ppo, rollout: 16}}, guest: {train: false}}",
+        "seats={left: {thinker: 3, guest: 1}, right: doer}",  # drawn anew for every episode
+        "train.max_steps=2000",
+    ],
 }
 COMPILED = ("dqn", "ppo", "sac", "r2d2")  # run in both modes; the others eagerly, for a build takes its time

@@ -31,3 +31,5 @@ def evaluate(
     typer.echo(f"checkpoint  {found['checkpoint']}")
     typer.echo(f"return      {found['mean']:.2f} ± {found['std']:.2f}  greedy, {len(found['returns'])} episodes")
     typer.echo(f"returns     {' '.join(f'{value:g}' for value in found['returns'])}")
+    for name, mean in found.get("players", {}).items():
+        typer.echo(f"player      {name}: {mean:.2f}")

@@ -50,3 +50,19 @@ class Chunk:
     @property
     def steps(self) -> int:
         return int(np.count_nonzero(self.rows["valid"]))
+
+
+class Collected(dict[str, Chunk]):
+    """player → its chunk, of envs whose steps are not the rows of any one player."""
+
+    def __init__(self, chunks: dict[str, Chunk], steps: int, episodes: list[EpisodeEnd]):
+        super().__init__(chunks)
+        self.steps = steps  # env steps
+        self.episodes = episodes  # of the envs; those of the chunks stay empty
+
+
+def taken(chunks: dict[str, Chunk]) -> tuple[int, list[EpisodeEnd]]:
+    """(env steps, finished episodes) of what one collector collected."""
+    if isinstance(chunks, Collected):
+        return chunks.steps, chunks.episodes
+    return sum(chunk.steps for chunk in chunks.values()), [end for chunk in chunks.values() for end in chunk.episodes]

@@ -51,6 +51,10 @@ class Streams:
         """A 31-bit number for APIs that want a seed (`env.reset(seed=…)`); stateless."""
         return _entropy(self.seed, "seed", *names) % 2**31
 
+    def branch(self, name: str) -> Streams:
+        """The same streams under a name, for one of several equals; their state stays here."""
+        return _Branch(self, name)
+
     def state(self) -> dict[str, Any]:
         return {
             "seed": self.seed,
@@ -73,6 +77,23 @@ class Streams:
                 self.torch(name).set_state(_bytes_tensor(known_torch[name]))
             else:
                 self.torch(name).manual_seed(self._fresh_torch(name))
+
+
+class _Branch(Streams):
+    """Asks its trunk for `name/…`."""
+
+    def __init__(self, trunk: Streams, name: str):
+        super().__init__(trunk.seed)
+        self._trunk, self._name = trunk, name
+
+    def numpy(self, name: str) -> np.random.Generator:
+        return self._trunk.numpy(f"{self._name}/{name}")
+
+    def torch(self, name: str) -> Any:
+        return self._trunk.torch(f"{self._name}/{name}")
+
+    def seed_of(self, *names: Any) -> int:
+        return self._trunk.seed_of(self._name, *names)
 
 
 def _bytes_tensor(value: Any) -> Any:

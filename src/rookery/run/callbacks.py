@@ -14,6 +14,7 @@ import numpy as np
 from rookery.core.tree import tree_take
 from rookery.envs.vector import Step
 from rookery.run.collector import Collector
+from rookery.run.multicollector import MultiCollector
 from rookery.run.progress import Episode, Evaluation, Progress, StepRecord
 
 
@@ -74,7 +75,7 @@ class Callbacks:
         for callback in self.all:
             getattr(callback, hook)(*args)
 
-    def connect(self, collectors: Sequence[Collector]) -> None:
+    def connect(self, collectors: Sequence[Collector | MultiCollector]) -> None:
         """Hear of every step, if any callback asks for it."""
         if self.wants_episodes:
             for collector in collectors:

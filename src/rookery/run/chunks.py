@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -57,3 +57,18 @@ def of_columns(chunk: Chunk, columns: np.ndarray, version: int) -> Chunk:
     episodes = [end for end in chunk.episodes if end.env in place]
     last, final = tree_take(chunk.last_obs, columns), tree_take(chunk.final_obs, keep)
     return Chunk(rows, last, final, at, version, chunk.collector, episodes)
+
+
+def decided(chunk: Chunk) -> Chunk | None:
+    """The chunk without the rows in which nothing was decided in any column, for a store that need not keep them; None if no row is left.
+
+    Allowed where every hole holds what the next valid row of its column does, as those of several players do.
+    """
+    kept = chunk.rows["valid"].any(1)
+    if kept.all():
+        return chunk
+    if not kept.any():
+        return None
+    place = np.cumsum(kept) - 1
+    at = np.stack([place[chunk.final_at[:, 0]], chunk.final_at[:, 1]], 1)
+    return replace(chunk, rows=tree_map(lambda x: x[kept], chunk.rows), final_at=at)

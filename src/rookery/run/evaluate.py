@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +12,18 @@ from rookery.acting.actor import Actor
 from rookery.acting.frames import Frames
 from rookery.core.chunk import EpisodeEnd
 from rookery.core.errors import EnvError
+from rookery.envs.multi import MultiEnv
 from rookery.envs.vector import VectorEnv
+from rookery.run.meters import returns_of
+from rookery.run.multicollector import MultiCollector
 from rookery.run.parts import Parts
+from rookery.run.player import Players
 from rookery.run.progress import Evaluation
+from rookery.run.seats import Seats
 
 LONGEST = 10_000_000  # rows after which an evaluation that does not end is given up
+NEVER_ENDS = f"an evaluation episode has not ended after {LONGEST} steps: give the env a limit (env.max_episode_steps)"
+ROWS = 32  # of several players' evaluations between looks at what has ended
 
 
 def evaluate(env: VectorEnv, actor: Actor, episodes: int, *, steps: int = 0) -> Evaluation:
@@ -34,14 +42,53 @@ def evaluate(env: VectorEnv, actor: Actor, episodes: int, *, steps: int = 0) -> 
         if step.ended and min(map(len, done)) >= quota:
             break
     else:
-        raise EnvError(
-            f"an evaluation episode has not ended after {LONGEST} steps: give the env a limit (env.max_episode_steps)"
-        )
-    ends = [done[i][e] for e in range(quota) for i in range(env.num)][:episodes]
+        raise EnvError(NEVER_ENDS)
+    return result_of(done, quota, episodes, steps)
+
+
+def result_of(done: list[list[EpisodeEnd]], quota: int, episodes: int, steps: int) -> Evaluation:
+    """From the first `quota` episodes of each env, in the order of their numbers."""
+    ends = [done[i][e] for e in range(quota) for i in range(len(done))][:episodes]
     returns, told = np.array([end.total for end in ends]), [end.success for end in ends if end.success is not None]
     figures = float(returns.mean()), float(returns.std())
     success = sum(told) / len(told) if told else None
-    return Evaluation(steps, returns.tolist(), [end.length for end in ends], *figures, success=success)
+    found = Evaluation(steps, returns.tolist(), [end.length for end in ends], *figures, success=success)
+    if ends and "seats" in ends[0].info:
+        found.players = _players(ends)
+    return found
+
+
+def _players(ends: list[EpisodeEnd]) -> dict[str, float]:
+    """player → mean return over the episodes in which it took part."""
+    told = [returns_of(end.info) for end in ends]
+    names = dict.fromkeys(name for returns in told for name in returns)
+    return {name: float(np.mean([returns[name] for returns in told if name in returns])) for name in names}
+
+
+def evaluate_players(collector: MultiCollector, episodes: int, *, steps: int = 0) -> Evaluation:
+    """As `evaluate`, with everybody in its most likely seat."""
+    num = collector.env.num
+    quota = -(-episodes // num)
+    done: list[list[EpisodeEnd]] = [[] for _ in range(num)]
+    collector.reset()
+    for _ in range(0, LONGEST, ROWS):
+        for end in collector.collect(ROWS).episodes:
+            done[end.env].append(end)
+        if min(map(len, done)) >= quota:
+            return result_of(done, quota, episodes, steps)
+    raise EnvError(NEVER_ENDS)
+
+
+def seat_players(players: Players, env: MultiEnv) -> MultiCollector:
+    """The players at an evaluation table; without randomness."""
+    from rookery.run.several import seated
+
+    config = next(iter(players.values())).config
+    actors = {name: player.actor() for name, player in players.items()}
+    for name, actor in actors.items():
+        actor.knobs = players[name].knob_values
+    seats = Seats(seated(config, env), env.num, None)
+    return MultiCollector(env, actors, dict.fromkeys(actors), seats, greedy=True)
 
 
 class Evaluator:
@@ -50,15 +97,25 @@ class Evaluator:
     def __init__(self, parts: Parts):
         self.parts, self.config, self.actor = parts, parts.config.eval, parts.actor()
         self._env: VectorEnv | None = None
+        self._table: MultiCollector | None = None
 
     def __call__(self, steps: int) -> Evaluation:
+        if not self.parts.players.single:
+            return evaluate_players(self._seated(), self.config.episodes, steps=steps)
         if self._env is None:
             self._env = self.parts.eval_env(self.config.num, purpose_of(self.config.seed_offset))
         return evaluate(self._env, self.actor, self.config.episodes, steps=steps)
 
+    def _seated(self) -> MultiCollector:
+        if self._table is None:
+            env = self.parts.eval_table(self.config.num, purpose_of(self.config.seed_offset))
+            self._table = seat_players(self.parts.players, env)
+        return self._table
+
     def close(self) -> None:
-        if self._env is not None:
-            self._env.close()
+        for opened in (self._env, self._table):
+            if opened is not None:
+                opened.close()
 
 
 def purpose_of(offset: int) -> str:
@@ -76,9 +133,10 @@ def evaluate_run(
         config = loaded.config
         count = episodes or config.eval.episodes
         num = next(n for n in range(min(config.eval.num, count), 0, -1) if count % n == 0)
-        env = loaded.make_env(num, seed)
-        try:
-            result = evaluate(env, loaded.actor, count, steps=loaded.steps)
-        finally:
-            env.close()
+        if loaded.players is not None:
+            with closing(seat_players(loaded.players, loaded.make_table(num, seed))) as table:
+                result = evaluate_players(table, count, steps=loaded.steps)
+        else:
+            with closing(loaded.make_env(num, seed)) as env:
+                result = evaluate(env, loaded.actor, count, steps=loaded.steps)
     return result.summary() | {"checkpoint": loaded.checkpoint, "episodes": count, "lengths": result.lengths}

@@ -24,7 +24,7 @@ from rookery.run.folder import RunFolder
 from rookery.run.logs import TextLog
 from rookery.run.machine import difference, fingerprint, settings, threads_for
 from rookery.run.manifest import understood
-from rookery.run.origin import check_same, resolve_config, start_from
+from rookery.run.origin import check_same, resolve_config, saved_mode, start_from
 from rookery.run.parts import EnvFactory, build_parts
 from rookery.run.progress import Evaluation, Progress
 from rookery.run.resolve import Config, load_config
@@ -93,7 +93,7 @@ class Experiment:
     def _folder(self) -> RunFolder:
         if self.resume is not None:
             return RunFolder.resume(self.resume)
-        name = self.config.run.name or f"{self.config.algo.name}-{_short(self.config.env.id)}-s{self.config.run.seed}"
+        name = self.config.run.name or f"{self.config.learns}-{_short(self.config.env.id)}-s{self.config.run.seed}"
         return RunFolder.create(Path(self.config.run.out), name, self.on_exists, self.out)  # type: ignore[arg-type]
 
     def _train(self, folder: RunFolder, preemption: Preemption) -> Result:
@@ -102,7 +102,7 @@ class Experiment:
         saved = self._previous(folder)
         with understood():
             # before the first update the mode is chosen again, by the same rule and with the same fall-back
-            mode = saved["run"]["mode"] if saved is not None and int(saved["learner"]["updates"]) else None
+            mode = saved_mode(saved)
         try:
             parts = build_parts(self.config, env=self.env_factory, mode=mode, folder=folder.path)
             if self.init_from is not None and saved is None:
@@ -126,7 +126,8 @@ class Experiment:
         trainer.interrupted = lambda: f"signal {preemption.requested}" if preemption.requested else None
         trainer.after_round = self._after_round
         write_config(folder.config, self.config)  # also when resumed: a new limit must survive the next kill
-        log.info("learning mode: %s (%s)", trainer.learner.mode, trainer.parts.mode_reason)
+        for player in trainer.players.values():
+            log.info("%slearning mode: %s (%s)", player.prefix, player.learner.mode, player.mode_reason)
         if saved is not None:
             with understood():
                 self._restore(saved)
@@ -213,7 +214,7 @@ class Experiment:
         trainer = self.trainer
         with trainer.meters.phases.phase(CHECKPOINT):
             trainer.check_weights()
-            trainer.learner.check(deep=True)
+            trainer.players.check(deep=True)
             state = trainer.state()
             state["experiment"] = {
                 "sinks": self.sinks.state(),
@@ -232,10 +233,8 @@ class Experiment:
         trainer.callbacks.call("checkpoint", path)
 
     def save_best(self, evaluation: Evaluation) -> None:
-        state = {
-            "learner": self.trainer.learner.weights(),
-            "run": {"steps": self.trainer.steps, "return_mean": evaluation.mean, "knobs": self.trainer.knob_values},
-        }
+        run = {"steps": self.trainer.steps, "return_mean": evaluation.mean, "knobs": self.trainer.knob_values}
+        state = self.trainer.players.weights() | {"run": run}
         try:
             self.checkpoints.save_best(self.trainer.steps, state, self._meta())
         except CheckpointError as error:
@@ -261,8 +260,9 @@ class Experiment:
         saved = checkpoint.load()
         self.trainer.restore(saved)
         self.sinks.restore(saved["experiment"]["sinks"])
-        for name in ("store", "learn"):
-            self.trainer.parts.streams.numpy(name).random(1000 * times)
+        for player in self.trainer.players.values():
+            for name in ("store", "learn"):
+                player.streams.numpy(name).random(1000 * times)
         self.inexact = f"went back to an earlier checkpoint after a divergence, {times} time(s)"
 
     def _sinks(self) -> list[Any]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from rookery.acting.policy import Policy
-from rookery.run.parts import Parts
+from rookery.run.player import Player
 
 
 class PlayerHandle:
@@ -15,16 +15,16 @@ class PlayerHandle:
     A player with memory remembers from call to call of one handle: keep it.
     """
 
-    def __init__(self, parts: Parts, knobs: Mapping[str, float]):
-        self._parts = parts
-        self._policy = Policy(parts.actor(), parts.frame_spec, parts.algo.action_spec, parts.streams.seed_of("policy"))
+    def __init__(self, player: Player, knobs: Mapping[str, float]):
+        self._learner, spec = player.learner, player.algo.action_spec
+        self._policy = Policy(player.actor(), player.frame_spec, spec, player.streams.seed_of("policy"))
         self._policy.actor.knobs = knobs
 
     def weights(self) -> dict[str, Any]:
-        return self._parts.learner.weights()
+        return self._learner.weights()
 
     def set_weights(self, weights: dict[str, Any]) -> None:
-        self._parts.learner.set_weights(weights)
+        self._learner.set_weights(weights)
 
     def reset(self, seats: Any = None) -> None:
         """Forget what was seen, in all rows or in these."""

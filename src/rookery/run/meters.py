@@ -63,30 +63,53 @@ class EpisodeMeter:
     def __init__(self, window: int, custom: CustomMeter | None = None):
         self.returns, self.lengths, self.successes = Window(window), Window(window), Window(window)
         self.custom = custom if custom is not None else CustomMeter()
+        self.players: dict[str, Window] = {}  # returns of each of several players
+        self.window = window
         self.count = 0  # episodes since the run began
 
     def add(self, episode: EpisodeEnd) -> None:
         self.count += 1
         self.returns.add(episode.total)
         self.lengths.add(episode.length)
+        if "seats" in episode.info:
+            self._add_players(episode.info)
         if (success := episode.success) is not None:
             self.successes.add(success)
         for name, value in episode.metrics.items():
             self.custom.record(name, value)
 
+    def _add_players(self, info: dict[str, Any]) -> None:
+        for player, value in returns_of(info).items():
+            self.players.setdefault(player, Window(self.window)).add(value)
+
     def report(self) -> dict[str, float]:
+        players = {f"player/{name}/return_mean": returns.mean for name, returns in self.players.items()}
         success = {"episode/success_mean": self.successes.mean} if len(self.successes) else {}
-        return self.returns.summary("episode/return") | self.lengths.summary("episode/length") | success
+        return self.returns.summary("episode/return") | self.lengths.summary("episode/length") | success | players
 
     def state(self) -> dict[str, Any]:
         windows = {"returns": self.returns, "lengths": self.lengths, "successes": self.successes}
-        return {name: window.state() for name, window in windows.items()} | {"count": self.count}
+        players = {"players": {name: window.state() for name, window in self.players.items()}} if self.players else {}
+        return {name: window.state() for name, window in windows.items()} | {"count": self.count} | players
 
     def restore(self, state: dict[str, Any]) -> None:
         self.returns.restore(state["returns"])
         self.lengths.restore(state["lengths"])
         self.successes.restore(state.get("successes", {"values": []}))  # 0.1.0 had none
         self.count = int(state["count"])
+        self.players = {}
+        for name, saved in state.get("players", {}).items():
+            self.players[name] = Window(self.window)
+            self.players[name].restore(saved)
+
+
+def returns_of(info: dict[str, Any]) -> dict[str, float]:
+    """player → its mean return over the agents it sat for, of an episode with several players."""
+    found: dict[str, list[float]] = {}
+    for agent, player in info["seats"].items():
+        if agent in info["returns"]:  # it took part
+            found.setdefault(player, []).append(info["returns"][agent])
+    return {player: math.fsum(values) / len(values) for player, values in found.items()}
 
 
 class UpdateMeter:

@@ -64,6 +64,17 @@ def check_same(saved: Config, given: Config) -> None:
         )
 
 
+def saved_mode(saved: dict[str, Any] | None) -> Any:
+    """How the run being resumed executes its updates (by player, if there are several); None: that is not decided yet."""
+    if saved is None:
+        return None
+    mode = saved["run"]["mode"]
+    if "players" not in saved:
+        return mode if int(saved["learner"]["updates"]) else None
+    players = saved["players"]
+    return {name: mode[name] if int(players[name]["learner"]["updates"]) else None for name in players}
+
+
 def start_from(parts: Parts, source: str) -> None:
     """Weights and normaliser statistics of another run; everything else starts anew."""
     path, at, which = source.rpartition("@")
@@ -72,7 +83,7 @@ def start_from(parts: Parts, source: str) -> None:
     try:
         state, _ = Checkpoints(RunFolder.read(Path(path)).checkpoints).load(which)
         with understood():
-            parts.learner.set_weights(state["learner"])
+            parts.players.set_weights(state)
     except RookeryError as error:
         parts.pool.close()
         raise type(error)(f"--init-from {source}: {error}") from error

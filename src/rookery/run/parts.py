@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ import torch
 
 from rookery import envs
 from rookery.acting.actor import Actor
-from rookery.acting.rules import Rule
+from rookery.acting.players import MAIN
 from rookery.algos.base import Algorithm
 from rookery.core.errors import ConfigError
 from rookery.core.rng import Streams
@@ -29,9 +29,11 @@ from rookery.data.sequences import Window
 from rookery.data.shares import rows_of
 from rookery.data.store import Store
 from rookery.data.stored import stored_spec
+from rookery.envs.multi import MultiEnv
 from rookery.envs.vector import VectorEnv
 from rookery.learning.learner import Learner, Mode
 from rookery.run.collector import Collector
+from rookery.run.player import Player, Players, actor_of
 from rookery.run.pool import LocalPool
 from rookery.run.resolve import Config
 
@@ -40,7 +42,7 @@ EnvFactory = Callable[..., Any]
 
 @dataclass(slots=True)
 class Parts:
-    """The objects of one run."""
+    """The objects of one run; of several players, the first that learns is spoken of where one is."""
 
     config: Config
     streams: Streams
@@ -52,6 +54,12 @@ class Parts:
     mode_reason: str
     env_factory: EnvFactory | None = None
     frame_spec: Tree = None  # of one observation; networks see `env.stack` of them
+    players: Players = field(default_factory=Players)
+
+    def __post_init__(self) -> None:
+        if not self.players:
+            own = self.algo, self.learner, self.store, self.knobs, self.mode_reason, self.frame_spec
+            self.players[MAIN] = Player(MAIN, self.config, self.streams, *own)
 
     def actor(self) -> Actor:
         """An actor of its own on the learner's live weights."""
@@ -61,12 +69,18 @@ class Parts:
         """Envs with the evaluation wrappers, and seeds that depend on `purpose` only."""
         return make_env(self.config, self.streams, num, "eval", factory=self.env_factory, seeds=purpose)
 
+    def eval_table(self, num: int, purpose: str = "eval") -> MultiEnv:
+        """The same with several agents."""
+        from rookery.run.several import make_several  # it needs this module
 
-def actor_of(algo: Algorithm, rule: Rule, learner: Learner, stack: int = 1) -> Actor:
-    """An actor on the learner's live weights, for observations of `stack` frames."""
-    actor = Actor(algo.outputs, rule, learner.eager, learner.device, algo.memory())
-    actor.stack = stack
-    return actor
+        return make_several(
+            self.config, seeded_for(self.streams, "eval", purpose), num, "eval", factory=self.env_factory
+        )
+
+
+def seeded_for(streams: Streams, purpose: str, seeds: str | None) -> Streams:
+    """The streams that seed envs: those of the run, or others for another name."""
+    return streams if seeds is None or seeds == purpose else Streams(streams.seed_of("envs", seeds))
 
 
 def make_env(
@@ -80,16 +94,18 @@ def make_env(
     seeds: str | None = None,
 ) -> VectorEnv:
     """The envs of one worker, or those of an evaluation."""
-    source = streams if seeds is None or seeds == purpose else Streams(streams.seed_of("envs", seeds))
+    source = seeded_for(streams, purpose, seeds)
     return envs.make(config.env, count=num, purpose=purpose, streams=source, worker=worker, factory=factory)  # type: ignore[arg-type]
 
 
 def build_parts(
-    config: Config, *, env: EnvFactory | None = None, mode: Mode | None = None, folder: Path | None = None
+    config: Config, *, env: EnvFactory | None = None, mode: Any = None, folder: Path | None = None
 ) -> Parts:
-    """`mode` given: that of the run being resumed, which never changes. `folder`: that of the run, if it has one."""
+    """`mode` given: that (or those, by player) of the run being resumed, which never change. `folder`: that of the run, if it has one."""
     streams = Streams(config.run.seed)
     workers, num = config.pool.workers, config.env.num
+    if config.players is not None:
+        return _parts_of_several(config, env, mode, folder)
     with ExitStack() as unfinished:  # closes the envs if anything below fails
         vectors = []
         for w in range(workers):
@@ -112,6 +128,16 @@ def build_parts(
         collectors.append(Collector(vector, actor, streams.numpy(f"act/{w}"), index=w, stack_rows=stacked))
     knobs = {name: schedule.resolved(config.train.max_steps) for name, schedule in algo.knobs().items()}
     return Parts(config, streams, algo, learner, store, LocalPool(collectors), knobs, reason, env, vectors[0].obs_spec)
+
+
+def _parts_of_several(config: Config, env: EnvFactory | None, modes: Any, folder: Path | None) -> Parts:
+    from rookery.run.several import build_several  # it needs this module
+
+    streams, players, pool = build_several(config, env, modes, folder)
+    main = players.main
+    assert main.store is not None
+    own = main.algo, main.learner, main.store, pool, main.knobs, main.mode_reason
+    return Parts(config, streams, *own, env, main.frame_spec, players)
 
 
 def build_store(config: Config, algo: Algorithm, env: VectorEnv, streams: Streams, folder: Path | None = None) -> Store:

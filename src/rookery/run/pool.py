@@ -6,8 +6,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from rookery.acting.actor import Message
-from rookery.core.chunk import Chunk
+from rookery.core.chunk import Chunk, taken
 from rookery.run.collector import Collector
+from rookery.run.multicollector import MultiCollector
 
 
 class LocalPool:
@@ -15,7 +16,7 @@ class LocalPool:
 
     kind = "local"
 
-    def __init__(self, collectors: Sequence[Collector]):
+    def __init__(self, collectors: Sequence[Collector | MultiCollector]):
         self.collectors = list(collectors)
         self._done: list[tuple[int, dict[str, Chunk]]] = []
 
@@ -27,16 +28,17 @@ class LocalPool:
             collector.load(messages)
             chunks = collector.collect(rows, steps=steps, episodes=episodes)
             self._done.append((collector.index, chunks))
-            for chunk in chunks.values():
-                steps = None if steps is None else steps - chunk.steps
-                episodes = None if episodes is None else episodes - len(chunk.episodes)
+            if steps is not None or episodes is not None:
+                done, ended = taken(chunks)
+                steps = None if steps is None else steps - done
+                episodes = None if episodes is None else episodes - len(ended)
 
     def gather(self) -> list[tuple[int, dict[str, Chunk]]]:
         """(collector, chunk per player), ordered by collector."""
         done, self._done = self._done, []
         return done
 
-    def foreach_worker(self, fn: Callable[[Collector], Any]) -> list[Any]:
+    def foreach_worker(self, fn: Callable[[Any], Any]) -> list[Any]:
         return [fn(collector) for collector in self.collectors]
 
     def foreach_env(self, name: str, *args: Any, **kwargs: Any) -> list[Any]:

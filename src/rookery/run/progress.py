@@ -18,22 +18,34 @@ class Evaluation:
     std: float
     best: bool = False  # better than all before
     success: float | None = None  # share of the episodes whose last info said `is_success`; None: none of them said it
+    players: dict[str, float] | None = None  # mean return of each of several players, over its seats
 
     def metrics(self) -> dict[str, float]:
         length = sum(self.lengths) / max(len(self.lengths), 1)
         success = {} if self.success is None else {"eval/success_mean": self.success}
-        return success | {
-            "eval/return_mean": self.mean,
-            "eval/return_std": self.std,
-            "eval/return_min": min(self.returns),
-            "eval/return_max": max(self.returns),
-            "eval/length_mean": length,
-            "eval/steps": self.steps,
-        }
+        players = {f"eval/player/{name}/return_mean": mean for name, mean in (self.players or {}).items()}
+        return (
+            success
+            | {
+                "eval/return_mean": self.mean,
+                "eval/return_std": self.std,
+                "eval/return_min": min(self.returns),
+                "eval/return_max": max(self.returns),
+                "eval/length_mean": length,
+                "eval/steps": self.steps,
+            }
+            | players
+        )
 
     def summary(self) -> dict[str, Any]:
         success = {} if self.success is None else {"success": self.success}
-        return {"mean": self.mean, "std": self.std, "returns": self.returns, "steps": self.steps} | success
+        players = {} if self.players is None else {"players": self.players}
+        return {"mean": self.mean, "std": self.std, "returns": self.returns, "steps": self.steps} | success | players
+
+    def state(self) -> dict[str, Any]:
+        """The fields; `players` only where there are several."""
+        fields = {name: getattr(self, name) for name in self.__slots__}
+        return fields if self.players is not None else {k: v for k, v in fields.items() if k != "players"}
 
 
 @dataclass(slots=True)

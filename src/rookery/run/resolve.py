@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +26,16 @@ from rookery.core.overrides import parse_overrides
 from rookery.core.provenance import Layer, Merged, replacing
 from rookery.core.schema import schema_of
 from rookery.core.yamltext import read_file
+from rookery.run.playerconfig import (
+    PLAYERS_SCHEMA,
+    STORES,
+    PlayerConfig,
+    SeatWeights,
+    dumped_seats,
+    named_by_players,
+    players_of,
+    seats_of,
+)
 from rookery.run.rules import broken_rules
 
 if TYPE_CHECKING:
@@ -49,7 +59,7 @@ SECTIONS: dict[str, str] = {  # section → its model; those of algo and store d
     "pool": f"{_RUN}PoolConfig",
     "sentinel": f"{_RUN}SentinelConfig",
 }
-STORES = {"replay": "rookery.data.config:ReplayConfig", "rollout": "rookery.data.config:RolloutConfig"}
+OTHERS = ("import", "players", "seats")  # top-level keys that are no sections
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +79,8 @@ class Config:
     pool: run_config.PoolConfig
     sentinel: run_config.SentinelConfig
     imports: tuple[str, ...] = ()
+    players: dict[str, PlayerConfig] | None = None  # None: one player, in an env with one agent
+    seats: SeatWeights | None = None  # None: the only player sits everywhere
     merged: Merged = field(default_factory=lambda: Merged(()), compare=False, repr=False)
 
     @property
@@ -79,7 +91,21 @@ class Config:
     def dump(self) -> dict[str, Any]:
         """The whole tree as plain values; loading it again gives an equal Config."""
         sections = {name: getattr(self, name).model_dump(mode="json") for name in SECTIONS}
-        return {"import": list(self.imports), **sections}
+        tree = {"import": list(self.imports), **sections}
+        if self.players is not None:
+            tree["players"] = {name: player.dump() for name, player in self.players.items()}
+        return tree if self.seats is None else tree | {"seats": dumped_seats(self.seats)}
+
+    @property
+    def learns(self) -> str:
+        """`dqn`, or of several players `dqn+ppo`; the first word of a run's folder."""
+        own = [self.algo] if self.players is None else [player.algo for player in self.players.values()]
+        return "+".join(dict.fromkeys(algo.name for algo in own))
+
+    def of(self, player: str) -> Config:
+        """The config as one player sees it: algo, model and store are its own."""
+        own = (self.players or {})[player]
+        return replace(self, algo=own.algo, model=own.model, store=own.store)
 
     def provenance(self, key: str) -> str:
         """Where the value of a dotted key came from: `default`, `preset cartpole-ppo`, `file my.yaml, line 3`, `command line` …"""
@@ -139,6 +165,7 @@ def layers_of(
 
 def resolve(layers: Sequence[Layer]) -> Config:
     """Merge, look up, validate. Raises `ConfigError` with every problem."""
+    layers = named_by_players(layers)
     first = Merged(layers)
     early = Checker(first)
     imports = _imports(first, early)
@@ -150,11 +177,13 @@ def resolve(layers: Sequence[Layer]) -> Config:
     models = _models(algorithm)
     checker.known = {key.key for name, model in models.items() for key in keys_of(model, name)}
     for name in merged.tree:
-        if name not in SECTIONS and name != "import":
-            checker.unknown((name,), [*SECTIONS, "import"])
+        if name not in SECTIONS and name not in OTHERS:
+            checker.unknown((name,), [*SECTIONS, *OTHERS])
     sections = {name: checker.section(name, model) for name, model in models.items()}
+    players = players_of(layers, merged, checker)
+    seats = seats_of(merged, checker)
     if all(sections.get(name) is not None for name in SECTIONS):
-        config = Config(**sections, imports=imports, merged=merged)  # type: ignore[arg-type]
+        config = Config(**sections, imports=imports, players=players, seats=seats, merged=merged)  # type: ignore[arg-type]
         for message in broken_rules(config):
             checker.rule(message)
         checker.finish()
@@ -170,7 +199,9 @@ def models_of(algo: str) -> dict[str, type[BaseModel]]:
 
 def json_schema(algo: str) -> dict[str, Any]:
     """JSON schema of a config for an algorithm, for editors and other tools."""
-    return schema_of(f"Rookery config for {algo}", models_of(algo))
+    schema = schema_of(f"Rookery config for {algo}", models_of(algo))
+    schema["properties"] |= PLAYERS_SCHEMA
+    return schema
 
 
 def diff(a: Config | Mapping[str, Any], b: Config | Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from rookery.core import registry
 from rookery.core.errors import ConfigError
+from rookery.run.playerconfig import renamed
 
 if TYPE_CHECKING:
     from rookery.run.resolve import Config
@@ -18,17 +19,31 @@ if TYPE_CHECKING:
 
 def broken_rules(config: Config) -> list[str]:
     """All broken rules: the general ones, then the algorithm's."""
-    return [
-        *_learns(config),
-        *_anneals(config),
-        *_stops(config),
-        *_hindsight(config),
-        *_rolls_back(config),
-        *_names(config),
-        *_code(config),
-        *_env(config),
-        *config.algorithm.rules(config),
-    ]
+    own = [*_of_learning(config)] if config.players is None else [*_of_players(config)]
+    return [*own, *_stops(config), *_rolls_back(config), *_names(config), *_code(config), *_env(config)]
+
+
+def _of_learning(config: Config) -> list[str]:
+    """Rules of whoever learns."""
+    return [*_learns(config), *_anneals(config), *_hindsight(config), *config.algorithm.rules(config)]
+
+
+def _of_players(config: Config) -> Iterator[str]:
+    """Each player's rules, and what several players need."""
+    if not config.env.several:
+        yield (
+            f"players sit in an env with several agents, but env.api={config.env.api} has one. "
+            f"Set env.api to parallel, turns or dict, or remove `players`"
+        )
+    if config.env.stack > 1:
+        yield f"env.stack={config.env.stack} is for an env with one agent. Set env.stack=1, or remove `players`"
+    for name in config.players or ():
+        view = config.of(name)
+        if getattr(view.store, "hindsight", None) is not None:
+            yield f"players.{name}.store.hindsight is for an env with one agent. Set it to null"
+        foreign = [message for message in _code(view) if message.startswith("model.")]
+        for message in [*_of_learning(view), *foreign]:
+            yield renamed(name, message)
 
 
 def _learns(config: Config) -> Iterator[str]:
@@ -36,7 +51,7 @@ def _learns(config: Config) -> Iterator[str]:
     limit = config.train.max_steps
     if limit is None:
         return
-    if config.algorithm.store_kind == "replay":
+    if config.algorithm.store_kind == "replay" and config.players is None:  # else its rows are not the env's steps
         fill, ratio = config.store.min_fill, config.store.updates_per_step
         if (limit - fill) * ratio < 1 - 1e-6:  # 1/3 and 0.1 are not quite what they are written as
             yield (
@@ -118,6 +133,11 @@ def _env(config: Config) -> Iterator[str]:
     from rookery.envs.build import find_spec
 
     name = config.env.id
+    if config.env.several and config.players is None:
+        yield (
+            f"env.api={config.env.api} has several agents, and nobody is there to sit for them. "
+            f"Add `players: {{name: {{}}}}` (docs/several-players.md), or use an env with one agent"
+        )
     if name is None or name in registry.names("env"):
         return
     try:

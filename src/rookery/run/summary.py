@@ -34,15 +34,15 @@ def summary_of(
         "status": status,
         "reason": reason,
         "steps": trainer.steps,
-        "updates": trainer.learner.updates,
+        "updates": trainer.updates,
         "episodes": trainer.episodes,
         "return_mean": returns.mean if len(returns) else None,
         "eval": None if evaluation is None else evaluation.summary(),
         "best": trainer.best,
-        "weights_sha256": trainer.learner.weights_sha256(),
+        "weights_sha256": trainer.players.weights_sha256(),
         "exact": exact,
         "resumed_from": resumed_from,
-        "learning_mode": trainer.learner.mode,
+        "learning_mode": trainer.players.modes(),
         "learning_mode_reason": trainer.learner.note or trainer.parts.mode_reason,
         "threads": torch.get_num_threads(),
         "pool": trainer.pool.kind,
@@ -50,7 +50,7 @@ def summary_of(
         "time": {"wall_seconds": trainer.meters.rates.seconds(), "phases": trainer.meters.phases.seconds()},
         "config_sha256": trainer.config.sha256(),
         "versions": versions(),
-    }
+    } | trainer.players.summary()
 
 
 def write_config(path: Path, config: Config) -> None:

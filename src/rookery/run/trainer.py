@@ -12,16 +12,14 @@ Longer than 300 lines because the loop, its reports and its state must be read t
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from rookery.acting.actor import Message
-from rookery.acting.frames import repeated
 from rookery.acting.players import MAIN
-from rookery.core.chunk import Chunk
+from rookery.core.chunk import Chunk, taken
 from rookery.core.errors import ConfigError
-from rookery.core.tree import tree_take
 from rookery.learning.learner import Outputs
 from rookery.run.callbacks import Callback, Callbacks
 from rookery.run.checkpoint import Checkpoints
@@ -32,6 +30,7 @@ from rookery.run.limits import GOAL, goal_reached, limit_reached
 from rookery.run.machine import settings, threads_for
 from rookery.run.meters import Meters
 from rookery.run.parts import EnvFactory, Parts, build_parts
+from rookery.run.player import Player
 from rookery.run.progress import Evaluation, Progress
 from rookery.run.resolve import Config
 from rookery.run.sentinel import Sentinel
@@ -40,7 +39,7 @@ log = logging.getLogger("rookery.run")
 
 
 class Trainer:
-    """Trains one player with one algorithm; everything stateful is in `state()`."""
+    """Trains the players of a run, each with its own algorithm and store; everything stateful is in `state()`."""
 
     def __init__(
         self,
@@ -53,17 +52,15 @@ class Trainer:
         self.config = config
         self.parts = parts or build_parts(config, env=env)
         self.algo, self.learner = self.parts.algo, self.parts.learner
-        self.store, self.pool = self.parts.store, self.parts.pool
+        self.store, self.pool, self.players = self.parts.store, self.parts.pool, self.parts.players
         self.meters = Meters(config.log.window)
         self.sentinel = Sentinel(config.sentinel)
         self.callbacks = Callbacks(callbacks)
         self.callbacks.connect(self.pool.collectors)
-        self.rng = self.parts.streams.numpy("learn")
         self.steps = self.episodes = 0
         self.worker_steps = [0] * len(self.pool.collectors)
         self.evaluation: Evaluation | None = None
         self.best: float | None = None
-        self.knob_values: dict[str, float] = {}
         self.reason: str | None = None  # why the run ends
         self.interrupted: Callable[[], str | None] = lambda: None  # a reason to stop without closing evaluation
         self.closed_at: int | None = None  # steps at which the closing evaluation and report took place
@@ -73,7 +70,9 @@ class Trainer:
         self._pending: dict[str, float] = {}  # evaluation metrics for the next report
         self._evaluator = Evaluator(self.parts)
         self._times = (0, 0)
-        self._room = self.algo.rows * config.env.num * config.pool.workers  # steps of a full round
+        # whoever learns does so at its own pace: a rollout is complete after a whole number of rounds
+        self.rows = math.gcd(*(player.algo.rows for player in self.players.values() if player.store is not None))
+        self._room = self.rows * config.env.num * config.pool.workers  # steps of a full round
 
     # --- the loop ---
 
@@ -120,67 +119,62 @@ class Trainer:
     def round(self) -> None:
         """One turn: collect, store, learn."""
         phases, train = self.meters.phases, self.config.train
-        self._set_knobs()
-        self.learner.resample()
-        message = Message(self.learner.updates, self.knob_values)
+        messages = {name: player.message(self.steps) for name, player in self.players.items()}
         left = None if train.max_steps is None else train.max_steps - self.steps
         episodes = None if train.max_episodes is None else train.max_episodes - self.episodes
         phases.switch(TRANSPORT)
         steps = left if left is not None and left < self._room else None
-        self.pool.submit({MAIN: message}, self.algo.rows, steps=steps, episodes=episodes)
-        chunks = [chunks[MAIN] for _, chunks in self.pool.gather()]
+        self.pool.submit(messages, self.rows, steps=steps, episodes=episodes)
+        gathered = self.pool.gather()
         self._count_times()
-        for chunk in chunks:
-            self._take(chunk)
-        self._learn()
-        for chunk in chunks:
-            self._observe(chunk)
+        for collector, chunks in gathered:
+            self._take(collector, chunks)
+        for player in self.players.values():
+            self._learn(player)
+        for _, chunks in gathered:
+            for name, chunk in chunks.items():
+                self.players[name].observe(chunk)
         phases.switch(OTHER)
 
-    def _learn(self) -> None:
-        phases, limit = self.meters.phases, self.config.train.max_updates
-        while self.store.ready() and (limit is None or self.learner.updates < limit):
+    def _learn(self, player: Player) -> None:
+        phases, limit, store = self.meters.phases, self.config.train.max_updates, player.store
+        while store is not None and store.ready() and (limit is None or self.updates < limit):
             phases.switch(SAMPLE)
-            batch, keys = self.store.sample()
+            batch, keys = store.sample()
             phases.switch(UPDATE)
-            for outputs in self.algo.learn(self.learner, batch, self.rng):
-                self._note(outputs, batch)
+            for outputs in player.algo.learn(player.learner, batch, player.rng):
+                self._note(player, outputs, batch)
                 if keys is not None:
-                    self.store.feedback(keys, outputs[0].arrays)
-                if limit is not None and self.learner.updates >= limit:
+                    store.feedback(keys, outputs[0].arrays)
+                if limit is not None and self.updates >= limit:
                     break
 
-    def _note(self, outputs: list[Outputs], batch: Any) -> None:
+    def _note(self, player: Player, outputs: list[Outputs], batch: Any) -> None:
         for out in outputs:
             if out.names:
-                self.sentinel.check(out.names, out.numbers, update=self.learner.updates, batch=batch)
-                self.meters.updates.add(out.names, out.numbers)
+                names = player.names(out.names)
+                self.sentinel.check(names, out.numbers, update=player.learner.updates, batch=batch)
+                self.meters.updates.add(names, out.numbers)
 
-    def _take(self, chunk: Chunk) -> None:
-        self.store.add(chunk)
-        steps = chunk.steps
+    def _take(self, collector: int, chunks: dict[str, Chunk]) -> None:
+        for name, chunk in chunks.items():
+            self.players[name].take(chunk)
+        steps, ended = taken(chunks)
         self.steps += steps
-        self.worker_steps[chunk.collector] += steps
-        self.episodes += len(chunk.episodes)
-        for end in chunk.episodes:
+        self.worker_steps[collector] += steps
+        self.episodes += len(ended)
+        for end in ended:
             self.meters.episodes.add(end)
 
-    def _observe(self, chunk: Chunk) -> None:
-        """Normalisers learn the statistics of what was just learnt from, so a rollout is judged as it was acted."""
-        if self.config.model.normalise_obs:
-            valid = chunk.rows["valid"]
-            obs, stack = tree_take(chunk.rows["obs"], valid), self.config.env.stack
-            if stack > 1 and self.algo.store_kind == "replay":
-                obs = repeated(obs, self.algo.obs_spec, stack)
-            self.learner.observe(obs)
+    @property
+    def updates(self) -> int:
+        """Optimiser steps of all players."""
+        return self.players.updates
 
-    def knobs_now(self) -> dict[str, float]:
-        """Scheduled numbers at the present step."""
-        return {name: schedule.at(self.steps) for name, schedule in self.parts.knobs.items()}
-
-    def _set_knobs(self) -> None:
-        self.knob_values = self.knobs_now()
-        self.learner.set_knobs(self.knob_values)
+    @property
+    def knob_values(self) -> dict[str, Any]:
+        """Scheduled numbers of the last round; of several players, by player."""
+        return self.players.knob_values()
 
     def _count_times(self) -> None:
         env, act = self.pool.times()
@@ -197,7 +191,7 @@ class Trainer:
     def _ended(self) -> bool:
         """Sets `reason` when a limit is reached; goals set it themselves."""
         if self.reason is None:
-            counts = self.steps, self.learner.updates, self.episodes
+            counts = self.steps, self.updates, self.episodes
             self.reason = limit_reached(self.config.train, *counts, self.meters.rates.seconds())
         return self.reason is not None
 
@@ -226,18 +220,17 @@ class Trainer:
         return result
 
     def progress(self, metrics: dict[str, Any] | None = None, finished: str | None = None) -> Progress:
-        counts = self.steps, self.learner.updates, self.episodes
+        counts = self.steps, self.updates, self.episodes
         means = self.stop, self.meters.record, self.pool.foreach_env
         return Progress(*counts, metrics or {}, self.evaluation, finished, *means)
 
     def report(self, finished: str | None = None) -> Progress:
         """Close the windows of the meters; the line of metrics.jsonl."""
         self.check_weights()
-        self.learner.check()
-        metrics: dict[str, Any] = {"steps": self.steps, "updates": self.learner.updates, "episodes": self.episodes}
-        metrics |= self.meters.report(self.steps, self.learner.updates, **self.store.counts()) | self._pending
-        metrics |= {f"knob/{name}": value for name, value in self.knob_values.items()}
-        metrics |= {f"store/{name}": value for name, value in self.store.metrics().items()}
+        self.players.check()
+        metrics: dict[str, Any] = {"steps": self.steps, "updates": self.updates, "episodes": self.episodes}
+        metrics |= self.meters.report(self.steps, self.updates, **self.players.counts()) | self._pending
+        metrics |= self.players.metrics()
         self._pending = {}
         self.sentinel.report(metrics)
         self._check_goals(metrics)
@@ -252,15 +245,16 @@ class Trainer:
 
     def check_weights(self) -> None:
         """An update with a finite loss can still end in infinity: before weights are judged, reported or saved, look at them."""
-        self.sentinel.check_weights(self.learner.learned(), self.learner.updates)
+        self.sentinel.check_weights(self.players.learned(), self.updates)
 
     # --- for users ---
 
     def policy(self, name: str = MAIN) -> PlayerHandle:
         """The player's weights, and the player as a callable policy."""
-        if name != MAIN:
-            raise ConfigError(f"there is no player {name!r}; this run has only {MAIN!r}")
-        return PlayerHandle(self.parts, self.knobs_now())
+        if name not in self.players:
+            known = f"only {MAIN!r}" if self.players.single else ", ".join(self.players)
+            raise ConfigError(f"there is no player {name!r}; this run has {known}")
+        return PlayerHandle(self.players[name], self.players[name].knobs_now(self.steps))
 
     def foreach_worker(self, fn: Callable[[Any], Any]) -> list[Any]:
         return self.pool.foreach_worker(fn)
@@ -295,13 +289,15 @@ class Trainer:
         self._evaluator.close()
 
     def _stateful(self) -> dict[str, Any]:
-        things = {"learner": self.learner, "store": self.store, "pool": self.pool, "meters": self.meters}
+        own: dict[str, Any] = {"learner": self.learner, "store": self.store}
+        things = (own if self.players.single else {"players": self.players}) | {
+            "pool": self.pool,
+            "meters": self.meters,
+        }
         return things | {"streams": self.parts.streams, "callbacks": self.callbacks, "sentinel": self.sentinel}
 
     def state(self) -> dict[str, Any]:
-        evaluation = (
-            None if self.evaluation is None else {f: getattr(self.evaluation, f) for f in self.evaluation.__slots__}
-        )
+        evaluation = None if self.evaluation is None else self.evaluation.state()
         run = {
             "steps": self.steps,
             "episodes": self.episodes,
@@ -312,7 +308,7 @@ class Trainer:
             "closed_at": self.closed_at,
             "reason": self.reason,
             "knobs": self.knob_values,
-            "mode": self.learner.mode,
+            "mode": self.players.modes(),
         }
         return {"run": run} | {name: thing.state() for name, thing in self._stateful().items()}
 
@@ -321,7 +317,9 @@ class Trainer:
         self.steps, self.episodes = int(run["steps"]), int(run["episodes"])
         self.worker_steps, self.best = [int(n) for n in run["worker_steps"]], run["best"]
         self.evaluation = None if run["evaluation"] is None else Evaluation(**run["evaluation"])
-        self._pending, self.closed_at, self.knob_values = dict(run["pending"]), run["closed_at"], dict(run["knobs"])
+        self._pending, self.closed_at = dict(run["pending"]), run["closed_at"]
+        for name, player in self.players.items():
+            player.knob_values = dict(run["knobs"] if self.players.single else run["knobs"][name])
         reason, closed = run["reason"] or "", self.closed_at == self.steps
         # not closed yet: whatever ended it still counts; closed: a goal stays reached, a limit may have been raised since
         keep = bool(GOAL in reason and self.config.train.stop) if closed else not reason.startswith("train.max_")

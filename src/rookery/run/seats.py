@@ -1,0 +1,59 @@
+"""Seats: which player sits for which agent in which env, drawn once per agent and episode.
+
+    P(agent's player = p) = weight_p / Σ weights
+
+An agent with one possible player draws nothing, so giving another agent a choice changes nobody else's numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+Chances = Mapping[str, Mapping[str, float]]  # agent → player → weight
+
+
+class Seats:
+    """The seating of B envs. Without a generator everybody has its most likely player, for evaluation."""
+
+    def __init__(self, chances: Chances, num: int, rng: np.random.Generator | None):
+        self.chances, self.num, self.rng = chances, num, rng
+        self._edges = {agent: np.cumsum(list(weights.values())) for agent, weights in chances.items()}
+        likely = {agent: int(np.argmax(list(weights.values()))) for agent, weights in chances.items()}
+        self._now = {
+            agent: np.full(num, k) for agent, k in likely.items()
+        }  # number of the player among the agent's own
+        self._number = {agent: {name: k for k, name in enumerate(weights)} for agent, weights in chances.items()}
+        for i in range(num):
+            self.draw(i)
+
+    def agents(self, player: str) -> list[str]:
+        """All for whom the player may ever sit, in the order of the env."""
+        return [agent for agent, weights in self.chances.items() if player in weights]
+
+    def held(self, agent: str, player: str) -> np.ndarray:
+        """bool [B]: where the player sits for this agent now."""
+        return self._now[agent] == self._number[agent][player]
+
+    def of(self, i: int) -> dict[str, str]:
+        """agent → its player in env i."""
+        return {agent: list(weights)[self._now[agent][i]] for agent, weights in self.chances.items()}
+
+    def draw(self, i: int) -> None:
+        """Seat everybody in env i anew, for the episode that begins."""
+        if self.rng is None:
+            return
+        for agent, edges in self._edges.items():
+            if len(edges) > 1:
+                chosen = int(np.searchsorted(edges, self.rng.random() * edges[-1], side="right"))
+                self._now[agent][i] = min(chosen, len(edges) - 1)  # a product may round up to the last edge
+
+    def state(self) -> dict[str, Any]:
+        """The generator belongs to the run's `Streams`."""
+        return {agent: now.copy() for agent, now in self._now.items()}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        for agent, now in self._now.items():
+            now[:] = state[agent]
