@@ -107,10 +107,7 @@ def test_greedy_acting_does_not_depend_on_the_noise_and_other_acting_does(duelin
 
 def test_the_actor_itself_reads_the_right_numbers_live_and_without_torch():
     it = dqn()
-    actor, obs = (
-        Actor(lambda s, o, *_: ({"q": s.q(o)}, None), lambda out, *_: out, it.eager),
-        np.ones((2, 3), np.float32),
-    )
+    actor, obs = Actor(it.algo.outputs, lambda out, *_: out, it.eager), np.ones((2, 3), np.float32)
 
     def q(greedy):
         found = actor.act(obs, None, greedy=greedy)["q"].copy()
