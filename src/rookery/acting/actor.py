@@ -102,10 +102,10 @@ class Actor:
     def _by_torch(self, given: Tree, first: Any) -> tuple[Arrays, Tree]:
         inputs = self._tensors(given)
         with torch.inference_mode():
-            out, after = self._outputs(self._source, inputs, None, first)
+            out, after = self._outputs(self._source, inputs, first)
         return {key: tensor.cpu().numpy() for key, tensor in out.items()}, tree_map(lambda t: t.cpu().numpy(), after)
 
-    def _outputs(self, reader: Any, given: Tree, state: Any, first: Any) -> tuple[dict[str, torch.Tensor], Any]:
+    def _outputs(self, reader: Any, given: Tree, first: Any) -> tuple[dict[str, torch.Tensor], Any]:
         if self.memory_spec is None:
             return self.outputs(reader, given, None, first)[0], {}
         return self.outputs(reader, given["obs"], given["state"], first)

@@ -124,7 +124,7 @@ def quick(
     recorder = Recorder(seen)
     try:
         with torch.no_grad(), recorder:
-            out, after = outputs(reader, given, None, None)
+            out, after = outputs(reader, given, None)
     except (TypeError, ValueError, RuntimeError, AttributeError):
         return None  # it looks at `first`, or at something else that is not there while recording; torch will say what
     made = [*out.values(), *leaves(after)]

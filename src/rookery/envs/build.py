@@ -16,7 +16,7 @@ from rookery.core.errors import ConfigError, EnvError, RookeryError
 from rookery.core.rng import Streams
 from rookery.envs import goals, partial, probes
 from rookery.envs.adapters import FourTuple, accepts
-from rookery.envs.config import EnvConfig
+from rookery.envs.config import EnvConfig, Wrappers
 from rookery.envs.gymvector import FromVector
 from rookery.envs.inprocess import InProcess
 from rookery.envs.vector import VectorEnv
@@ -44,7 +44,7 @@ def make(
     if config.several:
         raise ConfigError(f"env.api={config.api} has several agents: such envs are made by rookery.envs.make_multi")
     seed_of = lambda i, episode: streams.seed_of(purpose, worker, i, episode)  # noqa: E731
-    name = config.id or getattr(factory, "__qualname__", None) or type(factory).__name__
+    name = name_of(config, factory)
     if config.engine == "vector":
         return FromVector(_native(config, count, factory, purpose), seed_of, name=name, worker=worker)
     first = single(config, purpose=purpose, worker=worker, index=0, count=count, factory=factory)
@@ -73,8 +73,17 @@ def single(
     env = adapted(env, config.api)
     if config.max_episode_steps is not None and not limited:
         env = gymnasium.wrappers.TimeLimit(env, config.max_episode_steps)
-    own = config.train_wrappers if purpose == "train" else config.eval_wrappers
-    return wrap(env, (*config.wrappers, *own))
+    return wrap(env, wrappers_for(config, purpose))
+
+
+def wrappers_for(config: EnvConfig, purpose: Purpose) -> Wrappers:
+    """The wrappers of an env for training or evaluation, innermost first."""
+    return (*config.wrappers, *(config.train_wrappers if purpose == "train" else config.eval_wrappers))
+
+
+def name_of(config: EnvConfig, factory: Factory | None) -> str:
+    """What messages call the env."""
+    return config.id or getattr(factory, "__qualname__", None) or type(factory).__name__
 
 
 def arguments(config: EnvConfig, places: dict[str, int]) -> dict[str, Any]:
@@ -220,8 +229,8 @@ def _checked(env: Any, count: int, config: EnvConfig, purpose: Purpose) -> Gymna
         raise ConfigError(
             f"the vector env has {env.num_envs} envs, {count} are needed: let the factory use its argument num_envs"
         )
-    own = config.train_wrappers if purpose == "train" else config.eval_wrappers
-    clashes = {"wrappers": [*config.wrappers, *own], "per_env": config.per_env, "on_bad": config.on_bad == "drop"}
+    wrappers = wrappers_for(config, purpose)
+    clashes = {"wrappers": wrappers, "per_env": config.per_env, "on_bad": config.on_bad == "drop"}
     if found := [f"env.{name}" for name, value in clashes.items() if value]:
         raise ConfigError(
             f"{', '.join(found)} cannot be used with a vectorised engine, whose single envs are out of reach"

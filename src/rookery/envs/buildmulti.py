@@ -12,7 +12,7 @@ from rookery.core import registry
 from rookery.core.errors import ConfigError
 from rookery.core.rng import Streams
 from rookery.envs.agents import Agents, DictAgents, ParallelAgents, TurnAgents
-from rookery.envs.build import Factory, Purpose, arguments, called
+from rookery.envs.build import Factory, Purpose, arguments, called, name_of, wrappers_for
 from rookery.envs.config import SEVERAL, EnvConfig
 from rookery.envs.multi import MultiEnv
 from rookery.envs.wrappers import wrap
@@ -33,7 +33,7 @@ def make_multi(
 ) -> MultiEnv:
     """`count` envs of one worker. Env i is reset for its episode e with `streams.seed_of(purpose, worker, i, e)`."""
     seed_of = lambda i, episode: streams.seed_of(purpose, worker, i, episode)  # noqa: E731
-    name = config.id or getattr(factory, "__qualname__", None) or type(factory).__name__
+    name = name_of(config, factory)
     envs = [
         together(config, purpose=purpose, worker=worker, index=i, count=count, factory=factory) for i in range(count)
     ]
@@ -54,8 +54,7 @@ def together(
     if (config.id is None) == (factory is None):
         both = "both env.id and a factory are given" if factory else "env.id is missing and no factory is given"
         raise ConfigError(f"{both}: give one of them, for example env.id=pettingzoo.classic:tictactoe_v3")
-    own = config.train_wrappers if purpose == "train" else config.eval_wrappers
-    chosen = (*config.wrappers, *own)
+    chosen = wrappers_for(config, purpose)
     _refuse(config, [one if isinstance(one, str) else one.name for one in chosen])
     target = factory if factory is not None else target_of(str(config.id), config.api)
     places = {"worker": worker, "index": index, "num_envs": count}
