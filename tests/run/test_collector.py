@@ -1,4 +1,4 @@
-"""The collector: chunks whose rows and successors equal a slow reference, exact counts, two players side by side."""
+"""The collector: chunks whose rows and successors equal a slow reference, exact counts."""
 
 import itertools
 
@@ -9,9 +9,8 @@ import torch
 from gymnasium import spaces
 
 from rookery.acting.actor import Actor, Message
-from rookery.acting.players import Seating
 from rookery.acting.rules import EpsilonGreedy
-from rookery.core.errors import ConfigError, UsageError
+from rookery.core.errors import UsageError
 from rookery.core.rng import Streams
 from rookery.envs import EnvConfig, make
 from rookery.run.collector import Collector
@@ -39,10 +38,10 @@ class Ramp(gymnasium.Env):
         )
 
 
-def collector(num=3, seed=0, players=None, seating=None, factory=Ramp):
+def collector(num=3, seed=0, factory=Ramp):
     env = make(EnvConfig(), count=num, purpose="train", streams=Streams(seed), factory=factory)
     rng = np.random.Generator(np.random.PCG64(seed))
-    return Collector(env, players or actor(), rng, seating=seating)
+    return Collector(env, actor(), rng)
 
 
 def actor(favourite=1, epsilon=0.5):
@@ -122,21 +121,6 @@ def test_a_restored_collector_goes_on_bit_for_bit():
     b.restore(a.state())
     b.rng.bit_generator.state = a.rng.bit_generator.state
     assert transitions(a.collect(9)["main"]) == transitions(b.collect(9)["main"])
-
-
-def test_two_players_sit_in_their_own_columns():
-    players = {"up": actor(1, 0.0), "down": actor(0, 0.0)}
-    it = collector(num=4, players=players, seating=Seating(("up", "down", "up", "down")))
-    chunks = it.collect(10)
-    assert {name: set(chunk.rows["action"].ravel().tolist()) for name, chunk in chunks.items()} == {
-        "up": {1},
-        "down": {0},
-    }
-    alone = transitions(collector(num=4).collect(10)["main"])
-    assert transitions(chunks["up"]) == {0: alone[0], 1: alone[2]}
-    assert transitions(chunks["down"]) == {0: alone[1], 1: alone[3]}
-    with pytest.raises(ConfigError, match="player 'left', who is not among"):
-        collector(num=2, players=players, seating=Seating(("up", "left")))
 
 
 def test_collect_needs_to_know_how_much():

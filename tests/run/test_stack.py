@@ -83,7 +83,7 @@ def expected(newest: float) -> list[float]:
 
 def watched(trainer):
     """The trainer's actor, recording what it sees."""
-    seen, actor = [], trainer.pool.collectors[0].players["main"]
+    seen, actor = [], trainer.pool.collectors[0].actor
     real = actor.act
 
     def act(obs, *args, **kwargs):

@@ -1,4 +1,4 @@
-"""Parts of chunks: what a collector cuts, joins and hands to its players."""
+"""Parts of chunks: what a collector cuts, joins and hands on."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from rookery.core.chunk import Chunk
-from rookery.core.tree import Tree, tree_map, tree_take
+from rookery.core.tree import Tree, tree_map
 from rookery.envs.vector import Step
 
 
@@ -47,16 +47,6 @@ def joined(parts: list[Chunk]) -> Chunk:
     ended = [end for part in parts for end in part.episodes]
     last = parts[-1]
     return Chunk(rows, last.last_obs, final, np.concatenate(at), last.version, last.collector, ended)
-
-
-def of_columns(chunk: Chunk, columns: np.ndarray, version: int) -> Chunk:
-    place = {int(column): i for i, column in enumerate(columns)}
-    keep = [k for k, (_, b) in enumerate(chunk.final_at) if int(b) in place]
-    at = np.array([(t, place[int(b)]) for t, b in chunk.final_at[keep]], np.int64).reshape(-1, 2)
-    rows = tree_map(lambda x: x[:, columns], chunk.rows)
-    episodes = [end for end in chunk.episodes if end.env in place]
-    last, final = tree_take(chunk.last_obs, columns), tree_take(chunk.final_obs, keep)
-    return Chunk(rows, last, final, at, version, chunk.collector, episodes)
 
 
 def decided(chunk: Chunk) -> Chunk | None:

@@ -1,4 +1,6 @@
-"""Collector: steps a VectorEnv with its players' actors and fills [T, B] chunks, one per player. The same object in every mode.
+"""Collector: steps a VectorEnv with one actor in every seat and fills [T, B] chunks. The same object in every mode.
+
+Several players are seated by `rookery.run.multicollector`.
 
 Usable without a trainer: `Collector(env, actor, rng).collect(steps=1000)` or `collect(episodes=10)`.
 """
@@ -13,35 +15,30 @@ import numpy as np
 
 from rookery.acting.actor import Actor, Message
 from rookery.acting.frames import Frames
-from rookery.acting.players import MAIN, Seating
+from rookery.acting.players import MAIN
 from rookery.core.chunk import Chunk, EpisodeEnd
 from rookery.core.errors import UsageError
 from rookery.core.spec import stacked_spec, zeros
 from rookery.core.tree import Tree, flatten, tree_copy_into, tree_map, tree_take
 from rookery.envs.vector import Step, VectorEnv
-from rookery.run.chunks import Limits, copied, cut, joined, left, of_columns
+from rookery.run.chunks import Limits, copied, cut, joined, left
 
 
 class Collector:
-    """One VectorEnv, one seating, one random stream for acting."""
+    """One VectorEnv, one actor, one random stream for acting."""
 
     def __init__(
         self,
         env: VectorEnv,
-        players: Actor | dict[str, Actor],
+        actor: Actor,
         rng: np.random.Generator,
         *,
-        seating: Seating | None = None,
         greedy: bool = False,
         index: int = 0,
         stack_rows: bool = False,
     ):
         self.env, self.rng, self.greedy, self.index = env, rng, greedy, index
-        self.players = {MAIN: players} if isinstance(players, Actor) else dict(players)
-        self.seating = seating or Seating.single(env.num, next(iter(self.players)))
-        self.seating.check(list(self.players))
-        self.columns = self.seating.columns()
-        self._only = self.players[next(iter(self.columns))] if len(self.columns) == 1 else None  # sits in every seat
+        self.actor = actor  # sits in every seat
         self.obs: Tree = None  # [B, …], own copy
         self.first = np.ones(env.num, bool)
         self.on_begin: Callable[[Collector], None] | None = None  # before the rows of a chunk
@@ -50,10 +47,11 @@ class Collector:
         self._rows: dict[str, Tree] | None = None  # preallocated [T, B, …], reused when the chunk's length is the same
         self._plain = True  # the flags of these rows say: no start, no end, no hole
         self._starts = True  # whether any column is at the start of an episode
-        stack = max(actor.stack for actor in self.players.values())
-        self.frames = Frames(env.obs_spec, env.num, stack) if stack > 1 else None
-        self._stack_rows = stack_rows and stack > 1  # the rows of chunks hold stacked observations, else single frames
-        self._row_spec = stacked_spec(env.obs_spec, stack) if self._stack_rows else env.obs_spec
+        self.frames = Frames(env.obs_spec, env.num, actor.stack) if actor.stack > 1 else None
+        self._stack_rows = (
+            stack_rows and actor.stack > 1
+        )  # the rows of chunks hold stacked observations, else single frames
+        self._row_spec = stacked_spec(env.obs_spec, actor.stack) if self._stack_rows else env.obs_spec
         self._no_finals = zeros(self._row_spec, 0), np.zeros((0, 2), np.int64)
 
     def reset(self) -> None:
@@ -68,17 +66,16 @@ class Collector:
 
     @property
     def _seen(self) -> Tree:
-        """What the actors see [B, …]: the observations, or the last frames."""
+        """What the actor sees [B, …]: the observations, or the last frames."""
         return self.obs if self.frames is None else self.frames.stacked
 
     def load(self, messages: dict[str, Message]) -> None:
-        for player, message in messages.items():
-            self.players[player].load(message)
+        self.actor.load(messages[MAIN])
 
     def collect(
         self, rows: int | None = None, *, steps: int | None = None, episodes: int | None = None
     ) -> dict[str, Chunk]:
-        """One chunk per player: `rows` rows, or until `steps` steps or `episodes` episodes are done, whichever is first.
+        """{"main": chunk} of `rows` rows, or until `steps` steps or `episodes` episodes are done, whichever is first.
 
         The arrays of a chunk are reused by the next call with the same number of rows.
         """
@@ -90,8 +87,8 @@ class Collector:
             rows = -(-steps // self.env.num)  # type: ignore[operator]
         if rows is not None:
             chunk, _ = self._fill(rows, Limits(steps, episodes))
-            return self._by_player(chunk)
-        return self._by_player(self._until(Limits(steps, episodes)))
+            return {MAIN: chunk}
+        return {MAIN: self._until(Limits(steps, episodes))}
 
     def _until(self, limits: Limits) -> Chunk:
         parts = []
@@ -120,9 +117,8 @@ class Collector:
                 limits = left(limits, step)
         filled = buffer if used == rows else tree_map(lambda x: x[:used], buffer)
         final_obs, final_at = self._stacked(finals) if finals else self._no_finals
-        version = self.players[next(iter(self.columns))].version
         last = self._seen if self._stack_rows else self.obs
-        return Chunk(filled, last, final_obs, final_at, version, self.index, ended), limits
+        return Chunk(filled, last, final_obs, final_at, self.actor.version, self.index, ended), limits
 
     def _row(self, buffer: dict[str, Tree], t: int, limits: Limits) -> Step:
         started = perf_counter_ns()
@@ -164,31 +160,12 @@ class Collector:
 
     def _forget(self, holes: np.ndarray, before: Tree) -> None:
         """What was seen in a hole is seen again: memories go back to the state before it."""
-        for player, columns in self.columns.items():
-            memory, mine = self.players[player].memory, np.flatnonzero(np.isin(columns, holes))
-            if memory is not None and len(mine):
-                memory.put(tree_take(before, columns[mine]), mine)
+        if self.actor.memory is not None:
+            self.actor.memory.put(tree_take(before, holes), holes)
 
     def _act(self) -> tuple[dict[str, np.ndarray], np.ndarray]:
-        actor = self._only
-        if actor is not None:
-            out = actor.act(self._seen, self.rng, self.first, greedy=self.greedy)
-            return out, actor.rule.to_env(out["action"])
-        merged: dict[str, np.ndarray] = {}
-        env_action: np.ndarray | None = None
-        for player, columns in self.columns.items():
-            actor = self.players[player]
-            out = actor.act(tree_take(self._seen, columns), self.rng, self.first[columns], greedy=self.greedy)
-            given = actor.rule.to_env(out["action"])
-            if env_action is None:
-                env_action = np.zeros((self.env.num, *given.shape[1:]), given.dtype)
-            env_action[columns] = given
-            for key, value in out.items():
-                if key not in merged:
-                    merged[key] = tree_map(lambda x: np.zeros((self.env.num, *x.shape[1:]), x.dtype), value)
-                tree_copy_into(merged[key], columns, value)
-        assert env_action is not None
-        return merged, env_action
+        out = self.actor.act(self._seen, self.rng, self.first, greedy=self.greedy)
+        return out, self.actor.rule.to_env(out["action"])
 
     def _buffer(self, rows: int) -> dict[str, Tree]:
         if self._rows is None or len(self._rows["reward"]) != rows:
@@ -216,28 +193,20 @@ class Collector:
         """Arrays for what the rules return, without disturbing random streams and memories."""
         probe = np.random.Generator(np.random.PCG64(0))
         real, self.rng = self.rng, probe
-        before = {player: actor.state() for player, actor in self.players.items()}
+        before = self.actor.state()
         try:
             out, _ = self._act()
         finally:
             self.rng = real
-            for player, actor in self.players.items():
-                actor.restore(before[player])
+            self.actor.restore(before)
         return lambda rows: tree_map(lambda x: np.zeros((rows, *x.shape), x.dtype), out)
-
-    def _by_player(self, chunk: Chunk) -> dict[str, Chunk]:
-        if len(self.columns) == 1:
-            return {next(iter(self.columns)): chunk}
-        return {
-            player: of_columns(chunk, columns, self.players[player].version) for player, columns in self.columns.items()
-        }
 
     def state(self) -> dict[str, Any]:
         if self.obs is None:
             self.reset()
-        actors = {player: saved for player, actor in self.players.items() if (saved := actor.state())}
+        actor = self.actor.state()
         now = {"env": self.env.state(), "obs": tree_map(np.copy, self.obs), "first": self.first.copy()}
-        now |= {"actors": actors} if actors else {}
+        now |= {"actors": {MAIN: actor}} if actor else {}
         return now if self.frames is None else now | self.frames.state()
 
     def restore(self, state: dict[str, Any]) -> None:
@@ -247,8 +216,7 @@ class Collector:
         for path, now in flatten(self.obs).items():  # where the env could not be put back, another episode begins
             first |= (np.asarray(flatten(state["obs"])[path]) != now).reshape(self.env.num, -1).any(1)
         self._begin(first)
-        for player, actor in self.players.items():
-            actor.restore(state.get("actors", {}).get(player, {}))
+        self.actor.restore(state.get("actors", {}).get(MAIN, {}))
         if self.frames is not None:
             self.frames.restore(state)
             self.frames.push(self.obs, self.first, np.zeros(self.env.num, bool))  # another episode has other frames
