@@ -216,7 +216,7 @@ def test_a_restored_env_that_begins_another_episode_begins_another_memory():
     config = load_config(
         algo="r2d2",
         env="CartPole-v1",
-        overrides=["store.min_fill=50", "train.max_steps=400", "env.engine=vector", "env.num=2"],
+        overrides=["store.min_fill=50", "train.max_steps=400", "env.engine=native", "env.num=2"],
     )
     with Trainer(config) as one, Trainer(config) as two:
         for _ in range(20):

@@ -100,7 +100,7 @@ def test_rows_beyond_a_limit_are_cut_holes_and_their_ends_are_not_reported(mode)
 
 
 def test_the_native_engine_is_one_config_word_and_says_why_it_is_not_exact():
-    env = make(EnvConfig(id="CartPole-v1", engine="vector"), count=4, purpose="train", streams=Streams(0))
+    env = make(EnvConfig(id="CartPole-v1", engine="native"), count=4, purpose="train", streams=Streams(0))
     first = env.reset().copy()
     assert np.array_equal(first, env.reset())
     ends = [end for _ in range(100) for end in env.step(np.zeros(4, np.int64)).ended]

@@ -108,7 +108,7 @@ def test_a_registered_name_of_ones_own_can_be_used():
         ({"id": GAMES + "Pairing", "api": "auto"}, "how does Pairing speak\\? Set env.api to one of parallel, turns, dict"),
         ({"id": GAMES + "Pairing", "api": "turns"}, "Pairing cannot be used with this env.api: it has no last, observe"),
         ({"id": GAMES + "Pairing", "api": "parallel", "kwargs": {"x": 1}}, r"cannot be made with env.kwargs=\{'x': 1\}"),
-        ({"id": GAMES + "Pairing", "api": "parallel", "engine": "vector"}, "env.engine=vector cannot be used with env.api=parallel"),
+        ({"id": GAMES + "Pairing", "api": "parallel", "engine": "native"}, "env.engine=native cannot be used with env.api=parallel"),
         ({"id": GAMES + "Pairing", "api": "parallel", "on_bad": "drop"}, "env.on_bad=drop cannot be used"),
         ({"id": GAMES + "Pairing", "api": "parallel", "wrappers": ("reward_clip",)}, "'reward_clip' is for one agent"),
     ],

@@ -113,5 +113,5 @@ def check_goals(obs_spec: Tree, goals: GoalFunctions) -> None:
     if not callable(goals.compute_reward):
         raise ConfigError(
             "store.hindsight needs the env's compute_reward(achieved_goal, desired_goal, info) to judge a goal that was not the "
-            "desired one, but the env has no such method (a vectorised engine hides it: use env.engine=inprocess). Add it, or set store.hindsight=null."
+            "desired one, but the env has no such method (a vectorised engine hides it: use env.engine=gymnasium). Add it, or set store.hindsight=null."
         )

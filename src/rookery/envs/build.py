@@ -45,7 +45,7 @@ def make(
         raise ConfigError(f"env.api={config.api} has several agents: such envs are made by rookery.envs.make_multi")
     seed_of = lambda i, episode: streams.seed_of(purpose, worker, i, episode)  # noqa: E731
     name = name_of(config, factory)
-    if config.engine == "vector":
+    if config.engine == "native":
         return FromVector(_native(config, count, factory, purpose), seed_of, name=name, worker=worker)
     first = single(config, purpose=purpose, worker=worker, index=0, count=count, factory=factory)
     if isinstance(first, GymnasiumVector):
@@ -213,7 +213,7 @@ def _native(config: EnvConfig, count: int, factory: Factory | None, purpose: Pur
     if not isinstance(target, str):
         return _checked(single(config, purpose=purpose, count=count), count, config, purpose)
     if find_spec(target).vector_entry_point is None:
-        raise ConfigError(f"env.engine=vector: {target} has no vectorised engine of its own. Use env.engine=inprocess")
+        raise ConfigError(f"env.engine=native: {target} has no vectorised engine of its own. Use env.engine=gymnasium")
     limit = {} if config.max_episode_steps is None else {"max_episode_steps": config.max_episode_steps}
     kwargs = {**config.kwargs, **limit}
     mode = gymnasium.VectorizeMode.VECTOR_ENTRY_POINT
@@ -224,7 +224,7 @@ def _native(config: EnvConfig, count: int, factory: Factory | None, purpose: Pur
 def _checked(env: Any, count: int, config: EnvConfig, purpose: Purpose) -> GymnasiumVector:
     """A vector env that fits what the config asks for."""
     if not isinstance(env, GymnasiumVector):
-        raise ConfigError(f"env.engine=vector needs a gymnasium VectorEnv, got a {type(env).__name__}")
+        raise ConfigError(f"env.engine=native needs a gymnasium VectorEnv, got a {type(env).__name__}")
     if env.num_envs != count:
         raise ConfigError(
             f"the vector env has {env.num_envs} envs, {count} are needed: let the factory use its argument num_envs"
