@@ -20,9 +20,10 @@ CARTPOLE_DQN: dict[str, Any] = {
     "eval": {"every_steps": 5_000},
 }
 
-CARTPOLE_DQN_PER: dict[str, Any] = CARTPOLE_DQN | {  # priorities make large steps: half the learning rate
+# priorities make large steps: half the learning rate; corrected in full from the start (beta = 1), as CartPole is too short to anneal
+CARTPOLE_DQN_PER: dict[str, Any] = CARTPOLE_DQN | {
     "algo": CARTPOLE_DQN["algo"] | {"lr": {"kind": "linear", "start": 5e-4, "end": 1e-5, "steps": 45_000}},
-    "store": CARTPOLE_DQN["store"] | {"priority": {"alpha": 0.5}},
+    "store": CARTPOLE_DQN["store"] | {"priority": {"alpha": 0.5, "beta": 1.0}},
 }
 
 CARTPOLE_PPO: dict[str, Any] = {
