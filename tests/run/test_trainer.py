@@ -446,3 +446,18 @@ def test_global_generators_are_as_they_were(tmp_path):
     Experiment(config(), out=tmp_path / "run").train()
     assert torch.equal(torch.random.get_rng_state(), before)
     assert torch.get_num_threads() == 1
+
+
+@pytest.mark.parametrize(
+    ("per_step", "num", "rows"), [(1.0, 1, 1), (0.25, 1, 4), (0.25, 2, 2), (0.25, 8, 1), (0.3, 1, 3), (0.001, 1, 16)]
+)
+def test_a_round_of_a_replay_is_what_an_update_waits_for(per_step, num, rows):
+    trainer = Trainer(config(env={"num": num}, store={"updates_per_step": per_step, "min_fill": 48}))
+    assert trainer.rows == rows
+    seen = []
+    trainer.on_round.append(lambda steps: seen.append((steps, trainer.updates)))
+    for _ in trainer:
+        pass
+    assert seen[-1][0] == 400  # a last round is only as long as there are steps left
+    for steps, updates in seen:
+        assert updates == int(max(0, steps - 48) * per_step + 1e-9)

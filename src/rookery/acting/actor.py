@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from rookery.acting.memory import Memory, Seats
-from rookery.acting.quick import quick
+from rookery.acting.quick import Quick, quick
 from rookery.acting.rules import Arrays, Rule, RuleWithMemory
 from rookery.core.spec import mask_of
 from rookery.core.tree import Tree, leaves, tree_map
@@ -52,9 +52,7 @@ class Actor:
         self.stack = 1  # frames per observation; whoever asks the actor keeps them (`acting.frames`)
         self._inputs: Tree = None
         self._source: Any = None  # the reader that was used last
-        self._quick: Callable[[Tree], tuple[Arrays, Tree]] | None = (
-            None  # for that reader and inputs shaped like `_inputs`
-        )
+        self._quick: Quick | None = None  # for that reader and inputs shaped like `_inputs`
 
     def load(self, message: Message) -> None:
         """Take over knobs and version."""

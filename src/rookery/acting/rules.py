@@ -1,4 +1,4 @@
-"""Rules: how a network's outputs become an action. Numpy on small arrays: torch's dispatch would cost more than the maths.
+"""Rules: how a network's outputs become an action. Numpy and small kernels: torch's dispatch would cost more than the maths.
 
     argmax             a = argmax_a Q(s, a)
     ε-greedy           a coin per element; the random action is uniform over the *legal* actions
@@ -21,6 +21,7 @@ import numpy as np
 
 from rookery.core.errors import ConfigError
 from rookery.core.spec import Leaf, describe
+from rookery.kernels import act as kernels
 
 Arrays = dict[str, np.ndarray]
 _LOG_2PI = math.log(2 * math.pi)
@@ -62,18 +63,20 @@ class EpsilonGreedy:
     def __call__(
         self, out: Arrays, rng: np.random.Generator, knobs: Mapping[str, float], mask: np.ndarray | None, greedy: bool
     ) -> Arrays:
+        q = out["q"]
+        if mask is None and not greedy and self.spread == 0.0:
+            action = np.empty(len(q), np.int64)
+            kernels.epsilon_greedy(q, rng.random(2 * len(q)), knobs["epsilon"], action)
+            return {"action": action}
         mask = None if mask is None else allowed(mask)
-        q = out["q"] if mask is None else np.where(mask, out["q"], -np.inf)
+        q = q if mask is None else np.where(mask, q, -np.inf)
         action = q.argmax(-1)
         if greedy:
             return {"action": action}
         n, actions = q.shape
         coins = rng.random(2 * n)  # first half: explore or not; second half: which action
-        explore = coins[:n] < self.epsilon(knobs["epsilon"], n)
-        if explore.any():
-            which = (coins[n:] * actions).astype(np.int64) if mask is None else legal(coins[n:], mask)
-            action = np.where(explore, which, action)
-        return {"action": action}
+        which = (coins[n:] * actions).astype(np.int64) if mask is None else legal(coins[n:], mask)
+        return {"action": np.where(coins[:n] < self.epsilon(knobs["epsilon"], n), which, action)}
 
     def epsilon(self, epsilon: float, n: int) -> Any:
         """One ε for all columns, or one per column."""
@@ -131,16 +134,13 @@ class Categorical:
 
 def draw(logits: np.ndarray, u: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
     """(action, log-probability) by inversion of the cumulative distribution; the mode if u is None."""
+    if u is not None:
+        drawn, logp = np.empty(len(logits), np.int64), np.empty(len(logits), np.float32)
+        kernels.categorical(np.ascontiguousarray(logits), np.ascontiguousarray(u), drawn, logp)
+        return drawn, logp
     shifted = logits - logits.max(-1, keepdims=True)
-    p = np.exp(shifted)
-    total = p.sum(-1, keepdims=True)
-    if u is None:
-        action = logits.argmax(-1)
-    else:
-        cumulative = p.cumsum(-1)
-        action = (cumulative <= u[:, None] * cumulative[:, -1:]).sum(-1)
-    rows = np.arange(len(logits))
-    return action, (shifted[rows, action] - np.log(total[:, 0])).astype(np.float32)
+    action = logits.argmax(-1)
+    return action, (shifted[np.arange(len(logits)), action] - np.log(np.exp(shifted).sum(-1))).astype(np.float32)
 
 
 class Bernoulli:

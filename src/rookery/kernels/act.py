@@ -1,8 +1,11 @@
-"""Acting of small networks: all layers of a perceptron in one call, on the live weights.
+"""Acting of small networks: all layers of a perceptron in one call, on the live weights; and the rules that choose an action.
 
 A torch module costs microseconds per layer and call whatever its size, and acting is one call per env step. Eight outputs
 are summed side by side, which keeps the processor busy, each of them in the order of its inputs: the result depends
 neither on the batch nor on vector widths nor on where the arrays lie in memory.
+
+    tanh x ≈ x P(x²) / Q(x²) on |x| ≤ 8.5, where it is 1 for float32: own least-squares fit, 4e-7 off at most. The library's takes
+    three times as long as everything else in a small network.
 """
 
 from __future__ import annotations
@@ -13,6 +16,14 @@ import numpy as np
 from numba import njit
 
 NONE, RELU, TANH = 0, 1, 2  # activations
+_END = np.float32(8.5)
+_P = tuple(
+    map(
+        np.float32,
+        (0.9999999657, 0.12949757057, 0.0029537300279, 9.5723112468e-06, -1.3714291825e-08, 2.0711020438e-11),
+    )
+)
+_Q = tuple(map(np.float32, (1.0, 0.46283060401, 0.023897704805, 0.00023268229071)))
 N_IN, N_OUT, WEIGHT, BIAS, ACTIVATION = range(5)  # of a layer; weight and bias are offsets into the flat vector
 
 
@@ -31,9 +42,18 @@ def perceptron(x: np.ndarray, flat: np.ndarray, layers: np.ndarray, scratch: np.
                     if into[j] < 0:  # NaN stays, as in torch
                         into[j] = 0
             elif layers[i, ACTIVATION] == TANH:
-                for j in range(n_out):
-                    into[j] = math.tanh(into[j])
+                _tanh(into[:n_out])
             source = into
+
+
+@njit(cache=True)
+def _tanh(x: np.ndarray) -> None:
+    for j in range(len(x)):
+        z = min(max(x[j], -_END), _END) if x[j] == x[j] else x[j]  # NaN stays
+        y = z * z
+        top = _P[0] + y * (_P[1] + y * (_P[2] + y * (_P[3] + y * (_P[4] + y * _P[5]))))
+        z = z * top / (_Q[0] + y * (_Q[1] + y * (_Q[2] + y * _Q[3])))
+        x[j] = min(max(z, np.float32(-1)), np.float32(1)) if z == z else z
 
 
 @njit(cache=True)
@@ -64,3 +84,41 @@ def _linear(x: np.ndarray, flat: np.ndarray, n_out: int, weight: int, bias: int,
         for k in range(n):
             total += row[k] * x[k]
         out[j] = total
+
+
+@njit(cache=True)
+def epsilon_greedy(q: np.ndarray, coins: np.ndarray, epsilon: float, action: np.ndarray) -> None:
+    """action[b] = argmax q[b], or ⌊coins[N + b] · actions⌋ where coins[b] < epsilon. coins: [2 N] in [0, 1)."""
+    rows, actions = q.shape
+    for b in range(rows):
+        if coins[b] < epsilon:
+            action[b] = int(coins[rows + b] * actions)
+            continue
+        best = 0
+        for j in range(1, actions):
+            if q[b, j] > q[b, best]:
+                best = j
+        action[b] = best
+
+
+@njit(cache=True)
+def categorical(logits: np.ndarray, u: np.ndarray, action: np.ndarray, logp: np.ndarray) -> None:
+    """action[b] ~ softmax(logits[b]) by inversion of the cumulative distribution at u[b] in [0, 1); logp its log-probability."""
+    rows, actions = logits.shape
+    for b in range(rows):
+        top = logits[b, 0]
+        for j in range(1, actions):
+            top = max(top, logits[b, j])
+        total = np.float32(0)
+        for j in range(actions):
+            total += math.exp(logits[b, j] - top)
+        mark, reached, chosen = u[b] * total, np.float32(0), 0
+        for j in range(actions):
+            share = math.exp(logits[b, j] - top)
+            reached += share
+            if share > 0:  # the product above may round up to the total: even then nothing impossible is chosen
+                chosen = j
+            if reached > mark:
+                break
+        action[b] = chosen
+        logp[b] = logits[b, chosen] - top - math.log(total)

@@ -24,6 +24,8 @@ from rookery.learning.learner import Learner
 from rookery.run.chunks import decided
 from rookery.run.resolve import Config
 
+MOST_ROWS = 16  # of a replay's round: more would hardly be faster, and scheduled numbers are set once per round
+
 
 @dataclass(slots=True)
 class Player:
@@ -45,6 +47,14 @@ class Player:
 
     def __post_init__(self) -> None:
         self.rng = self.streams.numpy("learn")
+
+    @property
+    def rows(self) -> int:
+        """Env steps per env and round: a rollout, or as many as an update of a replay waits for, which see the same weights anyway."""
+        if self.algo.store_kind != "replay" or self.prefix:
+            return self.algo.rows
+        columns = self.config.env.num * self.config.pool.workers
+        return min(max(1, int(1 / (self.config.store.updates_per_step * columns))), MOST_ROWS)
 
     def actor(self, first: int = 0, columns: int | None = None) -> Actor:
         """An actor on the learner's live weights, for the collector whose first of `columns` columns is `first`."""

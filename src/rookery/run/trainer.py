@@ -71,7 +71,7 @@ class Trainer:
         self._evaluator = Evaluator(self.parts)
         self._times = (0, 0)
         # whoever learns does so at its own pace: a rollout is complete after a whole number of rounds
-        self.rows = math.gcd(*(player.algo.rows for player in self.players.values() if player.store is not None))
+        self.rows = math.gcd(*(player.rows for player in self.players.values() if player.store is not None))
         self._room = self.rows * config.env.num * config.pool.workers  # steps of a full round
 
     # --- the loop ---
