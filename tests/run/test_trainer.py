@@ -449,7 +449,7 @@ def test_global_generators_are_as_they_were(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("per_step", "num", "rows"), [(1.0, 1, 1), (0.25, 1, 4), (0.25, 2, 2), (0.25, 8, 1), (0.3, 1, 3), (0.001, 1, 16)]
+    ("per_step", "num", "rows"), [(1.0, 1, 1), (0.25, 1, 4), (0.25, 2, 2), (0.25, 8, 1), (0.3, 1, 3), (0.01, 1, 16)]
 )
 def test_a_round_of_a_replay_is_what_an_update_waits_for(per_step, num, rows):
     trainer = Trainer(config(env={"num": num}, store={"updates_per_step": per_step, "min_fill": 48}))
