@@ -24,7 +24,7 @@ from rookery.envs.actions import not_finite, split
 from rookery.envs.boundary import LARGEST, BadValue, number, reset_problem, step_problem
 from rookery.envs.replay import ActionLog, give_snapshot, same_bits, snapshot_layers, take_snapshot
 from rookery.envs.settings import BEFORE, Settings
-from rookery.envs.vector import SeedOf, Step, VectorEnv
+from rookery.envs.vector import OTHER_ENGINE, SeedOf, Step, VectorEnv
 
 log = logging.getLogger(__name__)
 
@@ -184,6 +184,8 @@ class InProcess(VectorEnv):
         return {"exactness": self.exactness, "envs": envs}
 
     def restore(self, state: dict[str, Any]) -> None:
+        if "envs" not in state:
+            raise CheckpointError(f"the checkpoint of {self.name} was {OTHER_ENGINE}")
         envs = state["envs"]
         if envs and len(envs) != self.num:
             raise CheckpointError(

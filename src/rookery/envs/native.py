@@ -17,7 +17,7 @@ from rookery.core.chunk import EpisodeEnd
 from rookery.core.errors import CheckpointError, Diverged, EnvError, UsageError
 from rookery.core.tree import Tree
 from rookery.envs import native_cartpole, native_pendulum
-from rookery.envs.vector import SeedOf, Step, VectorEnv
+from rookery.envs.vector import OTHER_ENGINE, SeedOf, Step, VectorEnv
 
 TASKS: dict[str, ModuleType] = {task.ENTRY_POINT: task for task in (native_cartpole, native_pendulum)}
 ENDLESS = 2**62  # the limit of an env that has none
@@ -92,9 +92,7 @@ class Native(VectorEnv):
 
     def restore(self, state: dict[str, Any]) -> None:
         if "native" not in state:
-            raise CheckpointError(
-                f"the checkpoint holds envs of another engine than the native one of {self.name}: resume with the env.engine it was written with"
-            )
+            raise CheckpointError(f"the checkpoint of {self.name} was {OTHER_ENGINE}")
         saved = state["native"]
         if saved and len(saved["episode"]) != self.num:
             count = len(saved["episode"])
