@@ -102,7 +102,9 @@ def test_rows_beyond_a_limit_are_cut_holes_and_their_ends_are_not_reported(mode)
 
 def test_a_vector_env_of_the_users_own_says_why_it_is_not_exact():
     config = EnvConfig(engine="native")
-    env = make(config, count=4, purpose="train", streams=Streams(0), factory=lambda num_envs: CartPoleVectorEnv(num_envs))
+    env = make(
+        config, count=4, purpose="train", streams=Streams(0), factory=lambda num_envs: CartPoleVectorEnv(num_envs)
+    )
     first = env.reset().copy()
     assert np.array_equal(first, env.reset())
     ends = [end for _ in range(100) for end in env.step(np.zeros(4, np.int64)).ended]

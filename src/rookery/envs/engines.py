@@ -96,7 +96,9 @@ def _envpool(
     from rookery.envs.pool import Pool
 
     if factory is not None or config.id is None:
-        raise ConfigError("env.engine=envpool needs env.id, one of EnvPool's ids; a factory is built with env.engine=auto")
+        raise ConfigError(
+            "env.engine=envpool needs env.id, one of EnvPool's ids; a factory is built with env.engine=auto"
+        )
     _refuse(config, purpose)
     env_id, seed = config.id, seed_of(0, 0) or 0
     built = build(
@@ -109,7 +111,7 @@ def _envpool(
 
 
 def _refuse(config: EnvConfig, purpose: Purpose) -> None:
-    clashes = {"wrappers": wrappers_for(config, purpose), "per_env": config.per_env}
+    clashes: dict[str, Any] = {"wrappers": wrappers_for(config, purpose), "per_env": config.per_env}
     clashes |= {"on_bad=drop": config.on_bad == "drop", "api=four": config.api == "four"}
     if found := [f"env.{name}" for name, value in clashes.items() if value]:
         raise ConfigError(

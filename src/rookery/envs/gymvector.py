@@ -84,7 +84,9 @@ class FromVector(VectorEnv):
 
     def call(self, name: str, *args: Any, **kwargs: Any) -> list[Any]:
         if not hasattr(self.env, "call"):
-            raise UsageError(f"{self.name}: its vectorised engine has no {name} for single envs. Use env.engine=gymnasium")
+            raise UsageError(
+                f"{self.name}: its vectorised engine has no {name} for single envs. Use env.engine=gymnasium"
+            )
         if args or kwargs:
             self._settings.note(name, args, kwargs, [0])
         return list(self.env.call(name, *args, **kwargs))

@@ -17,10 +17,9 @@ from rookery.core.chunk import EpisodeEnd
 from rookery.core.errors import CheckpointError, Diverged, EnvError, UsageError
 from rookery.core.tree import Tree
 from rookery.envs import native_cartpole, native_pendulum
-from rookery.envs.vector import OTHER_ENGINE, SeedOf, Step, VectorEnv
+from rookery.envs.vector import ENDLESS, OTHER_ENGINE, SeedOf, Step, VectorEnv
 
 TASKS: dict[str, ModuleType] = {task.ENTRY_POINT: task for task in (native_cartpole, native_pendulum)}
-ENDLESS = 2**62  # the limit of an env that has none
 
 
 class Native(VectorEnv):
@@ -81,7 +80,9 @@ class Native(VectorEnv):
         return out
 
     def call(self, name: str, *args: Any, **kwargs: Any) -> list[Any]:
-        raise UsageError(f"{self.name}: the native engine has no {name}, its envs are numbers. Use env.engine=gymnasium")
+        raise UsageError(
+            f"{self.name}: the native engine has no {name}, its envs are numbers. Use env.engine=gymnasium"
+        )
 
     def state(self) -> dict[str, Any]:
         if not self._ready:

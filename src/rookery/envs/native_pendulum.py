@@ -54,13 +54,11 @@ def advance(
     for i in range(rows):
         if ended >= episodes:
             return i, ended
-        torque = action[i, 0]
-        if math.isnan(torque):
+        if math.isnan(action[i, 0]):
             return -1 - i, ended
-        torque = min(max(torque, -TORQUE), TORQUE)
+        torque = min(max(action[i, 0], -TORQUE), TORQUE)
         theta, omega = state[i, 0], state[i, 1]
-        cost = math.pow(_upright(theta), two) + 0.1 * math.pow(omega, two)
-        cost = cost + EFFORT * math.pow(torque, np.float32(two))
+        cost = math.pow(_upright(theta), two) + 0.1 * math.pow(omega, two) + EFFORT * math.pow(torque, np.float32(two))
         omega = omega + (gravity * math.sin(theta) + DRIVE * torque) * DT
         omega = min(max(omega, -SPEED), SPEED)
         theta = theta + omega * DT

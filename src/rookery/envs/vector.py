@@ -20,6 +20,7 @@ from rookery.core.tree import Tree
 from rookery.envs.boundary import Receiver
 
 SeedOf = Callable[[int, Any], int | None]  # (env, episode) → seed of its reset
+ENDLESS = 2**62  # the time limit of an env that has none
 OTHER_ENGINE = "written with another engine: resume with the env.engine it began with"
 
 
