@@ -215,7 +215,7 @@ def test_the_recorded_state_counts_in_the_memory_estimate(monkeypatch):
 def test_a_restored_env_that_begins_another_episode_begins_another_memory():
     config = load_config(
         algo="r2d2",
-        env="CartPole-v1",
+        env="gymnasium.envs.classic_control.cartpole:CartPoleVectorEnv",
         overrides=["store.min_fill=50", "train.max_steps=400", "env.engine=native", "env.num=2"],
     )
     with Trainer(config) as one, Trainer(config) as two:

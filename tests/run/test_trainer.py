@@ -359,7 +359,7 @@ def test_a_policy_can_act_as_in_training(tmp_path):
 
 
 def test_an_engine_that_cannot_be_restored_begins_new_episodes(tmp_path):
-    vector = {"id": "CartPole-v1", "num": 2, "engine": "native"}
+    vector = {"id": "gymnasium.envs.classic_control.cartpole:CartPoleVectorEnv", "num": 2, "engine": "native"}
     a, b = Trainer(config(env=vector)), Trainer(config(env=vector))
     for _ in range(30):
         a.round()
