@@ -41,7 +41,9 @@ class EnvConfig(Section):
     stack: Limit = 1  # frames that the networks see at once, the last k; stored once, repeated at an episode's start
     max_episode_steps: Limit | None = None  # env steps until truncation; None: what the id was registered with
     api: Api = "auto"  # four: the old API, step() -> obs, reward, done, info; parallel, turns, dict: several agents
-    engine: Literal["auto", "gymnasium", "native", "envpool"] = "auto"  # native: the id's own vectorised engine; auto: gymnasium
+    engine: Literal["auto", "gymnasium", "native", "envpool"] = (
+        "auto"  # native: the id's own vectorised engine; auto: gymnasium
+    )
     on_bad: Literal["raise", "drop"] = "raise"  # NaN or infinity from an env: stop the run, or drop the running episode
 
     @property
