@@ -45,6 +45,8 @@ def make(
         raise ConfigError(f"env.api={config.api} has several agents: such envs are made by rookery.envs.make_multi")
     seed_of = lambda i, episode: streams.seed_of(purpose, worker, i, episode)  # noqa: E731
     name = name_of(config, factory)
+    if config.engine == "native" and factory is None and str(config.id).startswith("ALE/"):
+        return FromVector(_atari(config, count, purpose), seed_of, name=name, worker=worker)
     if config.engine == "native":
         return FromVector(_native(config, count, factory, purpose), seed_of, name=name, worker=worker)
     first = single(config, purpose=purpose, worker=worker, index=0, count=count, factory=factory)
@@ -168,7 +170,9 @@ def find_spec(env_id: str) -> Any:
     if env_id.startswith("ALE/"):
         if importlib.util.find_spec("ale_py") is None:
             raise ConfigError(f"{env_id} needs ale-py, which is not installed: {_EXTRAS['ale_py'][1]}")
-        gymnasium.register_envs(importlib.import_module("ale_py"))
+        ale_py = importlib.import_module("ale_py")
+        ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)  # no banner for every env
+        gymnasium.register_envs(ale_py)
     if env_id not in gymnasium.registry:
         known = [*gymnasium.registry, *registry.names("env")]
         hint = registry.did_you_mean(env_id, known) or " `rookery list envs` shows the known ones."
@@ -204,6 +208,13 @@ def _names(target: Any, name: str) -> bool:
         return name in inspect.signature(target).parameters
     except (TypeError, ValueError):
         return False
+
+
+def _atari(config: EnvConfig, count: int, purpose: Purpose) -> GymnasiumVector:
+    from rookery.envs.atarivector import atari_vector
+
+    game = find_spec(str(config.id)).kwargs["game"]
+    return _build(lambda: atari_vector(config, game, count, purpose), str(config.id), config.kwargs, 0)
 
 
 def _native(config: EnvConfig, count: int, factory: Factory | None, purpose: Purpose) -> GymnasiumVector:
