@@ -6,8 +6,8 @@ It is asked for single frames and raw rewards, and what differs from `rookery.en
     FIRE         after a lost life it is pressed in the dead step between two episodes, which is a hole
     time limit   frames of the whole game, no-ops included; its own count differs between versions
 
-What still differs: it presses FIRE for one frame at the start of a game, not for `skip`, and counts it among the no-ops; pixels are
-rounded by OpenCV. It draws from generators of its own and hands out no state, so a resumed run begins new games. A run that trains on
+What still differs: it draws 0 … `noops` no-ops, not 1 … `noops`, and presses FIRE for one frame at the start of a game, not for `skip`; pixels
+are rounded by OpenCV. It draws from generators of its own and hands out no state, so a resumed run begins new games. A run that trains on
 whole games (without `life_loss`) must learn to press FIRE; in evaluation the step after a lost life presses it, whatever was chosen.
 """
 
@@ -53,7 +53,9 @@ class AtariVector(gymnasium.vector.VectorEnv):
         dead = self._dead
         given = np.where(self._serving, 0 if self._serve is None else self._serve, actions)
         obs, reward, over, _, infos = self.engine.step(given)
-        renew = dead & (self._late | over)  # our time limit, of which the engine knows nothing, or over while FIRE was pressed
+        renew = dead & (
+            self._late | over
+        )  # our time limit, of which the engine knows nothing, or over while FIRE was pressed
         if renew.any():
             obs, infos = self.engine.reset(options={"reset_mask": renew})
         lives, over = infos["lives"], over & ~dead
@@ -78,7 +80,7 @@ def atari_vector(config: EnvConfig, game: str, count: int, purpose: Literal["tra
         count,
         stack_num=1,
         frameskip=asked["skip"],
-        noop_max=max(asked["noops"], 1),  # 0 is an empty range of its generator
+        noop_max=asked["noops"] + 1,  # it draws below this number
         img_height=asked["size"],
         img_width=asked["size"],
         use_fire_reset=asked["fire"],
