@@ -65,7 +65,12 @@ def main() -> None:
     store = filled(given.capacity, given.columns, given.length)
     batch, _ = store.sample()
     used = resident() - before
-    told = {"capacity": given.capacity, "steps": store.size, "bytes": used, "bytes_per_step": round(used / store.size, 1)}
+    told = {
+        "capacity": given.capacity,
+        "steps": store.size,
+        "bytes": used,
+        "bytes_per_step": round(used / store.size, 1),
+    }
     told |= {"estimated": replay_bytes(given.capacity, given.columns, FRAME, {"action": CHOICE})}
     told |= {"batch": list(batch["obs"].shape)}
     print(json.dumps(told))

@@ -139,7 +139,7 @@ class Atari(gymnasium.Wrapper):
         return reward
 
     def _seen(self) -> np.ndarray:
-        out = np.empty(self.observation_space.shape, np.uint8)  # type: ignore[arg-type]
+        out = np.empty((len(self._between),) * 2, np.uint8)
         shrink(self._screens[0], self._screens[1], self._between, out)
         return out
 

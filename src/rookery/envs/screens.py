@@ -13,7 +13,7 @@ from numba import njit
 
 
 @njit(cache=True)
-def shrink(first, second, between, out):
+def shrink(first: np.ndarray, second: np.ndarray, between: np.ndarray, out: np.ndarray) -> None:
     """Fill out [h, w] from two screens [H, W]; `between` int32 [h, W] is room for the means over rows."""
     height, width = first.shape
     rows, columns = out.shape

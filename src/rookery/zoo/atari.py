@@ -42,9 +42,8 @@ _DQN: dict[str, Any] = {
         "lr": 1e-4,
         "target_every": 1_000,
         "epsilon": {"kind": "linear", "start": 1.0, "end": 0.01, "steps": 250_000},
-        "rollout": 4,
     },
-    "env": {"id": "ALE/Breakout-v5", "num": 1} | _GAME,
+    "env": {"id": "ALE/Breakout-v5", "num": 4} | _GAME,  # one update per step of the four
     "model": _NATURE,
     "store": {"capacity": 1_000_000, "batch_size": 32, "min_fill": 50_000, "updates_per_step": 0.25},
     "train": {"max_steps": 10_000_000},
