@@ -6,6 +6,7 @@ import gymnasium
 import numpy as np
 import pytest
 
+from rookery.core import registry
 from rookery.core.errors import ConfigError
 from rookery.core.rng import Streams
 from rookery.envs import EnvConfig, make
@@ -273,3 +274,19 @@ def test_sticky_actions_go_on_to_the_bit():
     other.reset(seed=9)
     other.restore_snapshot(state)
     assert [other.step(k % 6)[0].tobytes() for k in range(30)] == straight
+
+
+def test_the_missing_extra_is_named(monkeypatch):
+    monkeypatch.setattr("rookery.envs.build.importlib.util.find_spec", lambda name: None)
+    with pytest.raises(ConfigError, match=r'pip install "rookery\[atari\]"'):
+        game()
+
+
+@pytest.mark.parametrize("preset", ["pong-ppo", "pong-dqn", "breakout-dqn"])
+def test_a_preset_trains_on_signs_and_lives_and_is_judged_on_whole_games(preset):
+    config = EnvConfig(**registry.lookup("preset", preset)["env"])
+    train, judged = (single(config, purpose=purpose) for purpose in ("train", "eval"))
+    assert [layer.__class__.__name__ for layer in layers(train)] == ["RewardClip", "LifeLoss", "Atari", "AtariEnv"]
+    assert train.get_wrapper_attr("sign") is True
+    assert [layer.__class__.__name__ for layer in layers(judged)] == ["Atari", "AtariEnv"]
+    assert config.stack == 4
