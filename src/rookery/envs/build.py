@@ -45,10 +45,12 @@ def make(
         raise ConfigError(f"env.api={config.api} has several agents: such envs are made by rookery.envs.make_multi")
     seed_of = lambda i, episode: streams.seed_of(purpose, worker, i, episode)  # noqa: E731
     name = name_of(config, factory)
-    if config.engine in ("native", "envpool"):
+    if config.engine != "gymnasium":
         from rookery.envs.engines import vectorised  # it builds on this module
 
-        return vectorised(config, seed_of, count=count, purpose=purpose, worker=worker, factory=factory)
+        env = vectorised(config, seed_of, count=count, purpose=purpose, worker=worker, factory=factory)
+        if env is not None:
+            return env
     first = single(config, purpose=purpose, worker=worker, index=0, count=count, factory=factory)
     if isinstance(first, GymnasiumVector):
         return FromVector(checked(first, count, config, purpose), seed_of, name=name, worker=worker)
@@ -170,7 +172,9 @@ def find_spec(env_id: str) -> Any:
     if env_id.startswith("ALE/"):
         if importlib.util.find_spec("ale_py") is None:
             raise ConfigError(f"{env_id} needs ale-py, which is not installed: {_EXTRAS['ale_py'][1]}")
-        gymnasium.register_envs(importlib.import_module("ale_py"))
+        ale_py = importlib.import_module("ale_py")
+        ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)  # no banner for every env
+        gymnasium.register_envs(ale_py)
     if env_id not in gymnasium.registry:
         known = [*gymnasium.registry, *registry.names("env")]
         hint = registry.did_you_mean(env_id, known) or " `rookery list envs` shows the known ones."

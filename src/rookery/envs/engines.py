@@ -1,7 +1,8 @@
-"""Engines that step all envs in one call: our own numba ones, an id's `vector_entry_point`, EnvPool.
+"""Engines that step all envs in one call: our own numba ones, ale-py's, an id's `vector_entry_point`, EnvPool.
 
 `env.engine=native` takes our own for an id that has one (it is exact), else what the id was registered with. None of them
-can wrap single envs: what they lack is an error that names the key.
+can wrap single envs: what they lack is an error that names the key. `auto` takes our own where nothing is lacking, since it gives
+the same numbers and is as exact, and never another.
 """
 
 from __future__ import annotations
@@ -23,13 +24,17 @@ log = logging.getLogger(__name__)
 
 def vectorised(
     config: EnvConfig, seed_of: SeedOf, *, count: int, purpose: Purpose, worker: int = 0, factory: Factory | None = None
-) -> VectorEnv:
-    """`count` envs of env.engine=native or envpool."""
-    name = name_of(config, factory)
+) -> VectorEnv | None:
+    """`count` envs of env.engine=native or envpool; None: auto, and they are better stepped one by one."""
+    name, found = name_of(config, factory), own_task(config, factory) if config.engine != "envpool" else None
+    if config.engine == "auto" and (found is None or _lacking(config, purpose) or not _serves(*found, config)):
+        return None
     if config.engine == "envpool":
         env: VectorEnv = _envpool(config, seed_of, count, purpose, worker, factory)
-    elif (found := own_task(config, factory)) is not None:
+    elif found is not None:
         env = _own(*found, config, seed_of, count=count, purpose=purpose, worker=worker)
+    elif factory is None and str(config.id).startswith("ALE/"):
+        env = FromVector(_atari(config, count, purpose), seed_of, name=name, worker=worker)
     else:
         env = FromVector(_registered(config, count, factory, purpose), seed_of, name=name, worker=worker)
     if purpose == "train" and worker == 0:
@@ -76,6 +81,22 @@ def _own(
     return Native(task, spaces, count, seed_of, parameters=parameters, limit=limit, name=str(config.id), worker=worker)
 
 
+def _serves(task: ModuleType, spec: Any, config: EnvConfig) -> bool:
+    """Whether the numba engine knows all arguments of the env."""
+    try:
+        task.parameters(**{**spec.kwargs, **config.kwargs})
+    except ConfigError:
+        return False
+    return True
+
+
+def _atari(config: EnvConfig, count: int, purpose: Purpose) -> Any:
+    from rookery.envs.atarivector import atari_vector
+
+    game = find_spec(str(config.id)).kwargs["game"]
+    return build(lambda: atari_vector(config, game, count, purpose), str(config.id), config.kwargs, 0)
+
+
 def _registered(config: EnvConfig, count: int, factory: Factory | None, purpose: Purpose) -> Any:
     """The gymnasium vector env that the id, class or factory gives."""
     target = None if factory is not None or config.id is None else target_of(config.id)
@@ -110,10 +131,15 @@ def _envpool(
     return FromVector(built, seed_of, name=env_id, worker=worker)
 
 
-def _refuse(config: EnvConfig, purpose: Purpose) -> None:
+def _lacking(config: EnvConfig, purpose: Purpose) -> list[str]:
+    """Keys of the config that engines without single envs cannot serve."""
     clashes: dict[str, Any] = {"wrappers": wrappers_for(config, purpose), "per_env": config.per_env}
     clashes |= {"on_bad=drop": config.on_bad == "drop", "api=four": config.api == "four"}
-    if found := [f"env.{name}" for name, value in clashes.items() if value]:
+    return [f"env.{name}" for name, value in clashes.items() if value]
+
+
+def _refuse(config: EnvConfig, purpose: Purpose) -> None:
+    if found := _lacking(config, purpose):
         raise ConfigError(
             f"{', '.join(found)} cannot be used with env.engine={config.engine}, whose single envs are out of reach. "
             "Use env.engine=gymnasium"

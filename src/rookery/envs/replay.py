@@ -6,7 +6,7 @@ every layer of the env that has state offers
     snapshot() -> dict of arrays and JSON values         all of it, the random generator included; changes nothing
     restore_snapshot(state) -> None
 
-A layer is an env or a wrapper; a wrapper's snapshot covers that wrapper alone. TimeLimit is known, as are stateless wrappers. If any
+A layer is an env or a wrapper; a wrapper's snapshot covers that wrapper alone, or with `snapshot_is_whole = True` all inside. TimeLimit is known, as are stateless wrappers. If any
 other wrapper is around the env, its state would be lost, so the env is replayed instead.
 """
 
@@ -79,6 +79,8 @@ def snapshot_layers(env: Any) -> list[Any] | None:
     while isinstance(env, gymnasium.Wrapper):
         if _offers_snapshot(env) or isinstance(env, known.TimeLimit):
             layers.append(env)
+            if getattr(env, "snapshot_is_whole", False):
+                return layers
         elif not (isinstance(env, _STATELESS) or getattr(env, "stateless", False)):
             return None
         env = env.env
