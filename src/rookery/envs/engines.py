@@ -85,7 +85,7 @@ def _serves(task: ModuleType, spec: Any, config: EnvConfig) -> bool:
     """Whether the numba engine knows all arguments of the env."""
     try:
         task.parameters(**{**spec.kwargs, **config.kwargs})
-    except ConfigError:
+    except (ConfigError, TypeError):
         return False
     return True
 
