@@ -44,8 +44,12 @@ def test_a_group_far_above_bounds_too(tmp_path: Path) -> None:
     assert cpu_quota(write(tmp_path, files), affinity=64) == 3
 
 
-@pytest.mark.parametrize(("controllers", "mount"), [("cpu,cpuacct", "cpu,cpuacct"), ("cpuacct,cpu", "cpu"), ("cpu", "cpu")])
-def test_a_quota_of_version_1_is_found_under_each_name_of_its_mount(tmp_path: Path, controllers: str, mount: str) -> None:
+@pytest.mark.parametrize(
+    ("controllers", "mount"), [("cpu,cpuacct", "cpu,cpuacct"), ("cpuacct,cpu", "cpu"), ("cpu", "cpu")]
+)
+def test_a_quota_of_version_1_is_found_under_each_name_of_its_mount(
+    tmp_path: Path, controllers: str, mount: str
+) -> None:
     files = {
         "proc/self/cgroup": f"5:cpuset:/\n4:{controllers}:/docker/abc\n0::/\n",
         f"sys/fs/cgroup/{mount}/cpu.cfs_quota_us": "400000\n",  # the path is the host's: only the mount is seen inside

@@ -13,7 +13,10 @@ import sys
 from collections.abc import Iterator, MutableMapping
 from pathlib import Path
 
-BOUND = {"OMP_NUM_THREADS": "torch", "NUMBA_NUM_THREADS": "numba"}  # variable → who reads it when imported; BLAS reads OMP's
+BOUND = {
+    "OMP_NUM_THREADS": "torch",
+    "NUMBA_NUM_THREADS": "numba",
+}  # variable → who reads it when imported; BLAS reads OMP's
 
 
 def cpu_quota(root: Path = Path("/"), affinity: int | None = None) -> int:

@@ -85,9 +85,10 @@ class Experiment:
 
     def train(self) -> Result:
         """Train to the end (or to a signal); the summary is written whatever happens."""
-        with Preemption() as preemption, self._folder() as folder, TextLog(folder.log, self.config.log.level):
-            with settings(threads=1):  # networks begin with the same bits, however many threads learn
-                return self._train(folder, preemption)
+        level = self.config.log.level
+        # one thread: networks begin with the same bits, however many threads learn
+        with Preemption() as preemption, self._folder() as folder, TextLog(folder.log, level), settings(threads=1):
+            return self._train(folder, preemption)
 
     def _folder(self) -> RunFolder:
         if self.resume is not None:
@@ -269,7 +270,7 @@ class Experiment:
     def _sinks(self) -> list[Any]:
         if self.own_sinks is not None:
             return list(self.own_sinks)
-        return [_make_sink(name, self.config) for name in self.config.log.sinks]
+        return [make_sink(name, self.config) for name in self.config.log.sinks]
 
 
 class _Best(Callback):
@@ -285,7 +286,7 @@ class _Best(Callback):
             self.experiment.save_best(evaluation)
 
 
-def _make_sink(name: str, config: Config) -> Any:
+def make_sink(name: str, config: Config) -> Any:
     make: Callable[..., Any] = registry.lookup("sink", name)
     from_config = getattr(make, "from_config", None)
     return make() if from_config is None else from_config(config)
