@@ -262,3 +262,11 @@ def test_a_quiet_whole_machine_has_no_remarks(tmp_path: Path, monkeypatch: pytes
 def test_a_diagnosis_is_json() -> None:
     found = examine(config(*FILL, env="CartPole-v1"), seconds=0.2)
     assert json.loads(json.dumps(found.to_dict())) == found.to_dict()
+
+
+def test_several_players_are_tried_too() -> None:
+    from run.test_players import TURNS
+
+    found = examine(load_config(tree=TURNS), seconds=0.2)
+    assert sum(found.shares.values()) == pytest.approx(1.0)
+    assert isinstance(found.mode, dict)

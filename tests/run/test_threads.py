@@ -74,8 +74,8 @@ def test_of_a_memory_one_step_counts_and_of_the_rest_the_sequence() -> None:
         "store.batch_size=7",
     ]
     overrides += ["algo.sequence=8", "algo.overlap=4", "algo.burn_in=2", "algo.n_step=1"]
-    rest = (4 * 3 + 3) + (3 * 15 + 15) + (5 * 2 + 2)  # encoder, gates from the input, head
-    assert work("r2d2", *overrides) == 4 * (rest * 7 * 10 + (5 * 15 + 15) * 7)
+    rest, core = (4 * 3 + 3) + (5 * 2 + 2), (3 * 15 + 15) + (5 * 15 + 15)  # encoder and head; gates
+    assert work("r2d2", *overrides) == 4 * (rest * 7 * 10 + core * 7)
 
 
 def choice(quota: int, wanted: str = "auto", width: int = 64, batch: int = 64) -> threads.Threads:

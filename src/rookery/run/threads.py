@@ -5,17 +5,17 @@
     rows   = batch × sequence length; on-policy: of a minibatch, not of the rollout
     auto   = ⌊work / GRAIN⌋ threads, at least 1, at most the quota
 
-The products of a memory come one step after the other, so of these one step of the sequence counts.
+A memory's steps come one after the other and each is many small operations, so of it one step of the sequence counts.
 
-Gain of 2 threads over 1 in eager updates, on a machine with 2 cores (multiply-adds of one update in millions):
+Gain of 2 threads over 1, on a machine with 2 cores; in front of it, the millions of multiply-adds of one update:
 
-    DQN 64² batch 64      1.2   0.70 ×          DQN 256² batch 64     17   0.94 ×          DQN 512² batch 256   270   1.8 ×
-    DQN 128² batch 64     4.5   0.93 ×          DQN 256² batch 256    69   1.39 ×          SAC 256² batch 256   270   1.6 ×
-    DQN 128² batch 128    8.9   1.07 ×
+    DQN 64² batch 64      1.2   0.70 ×          DQN 256² batch 64     17   0.94 ×          SAC 256² batch 256   270   1.6 ×
+    DQN 128² batch 64     4.5   0.93 ×          DQN 256² batch 256    69   1.39 ×          DQN 512² batch 256   270   1.8 ×
+    DQN 128² batch 128    8.9   1.07 ×                             (SAC compiled, all others eager; images and memories: not yet measured)
 
 With other work on both cores two threads wait for each other at every product: the same updates then took 5 to 40 times as
 long as with one. Collectors and evaluations act with one thread, whatever the learner has, so that an action's bits do not depend on where it
-is chosen. Changing torch's number of threads there and back costs 0.2 µs, so it is done once a round.
+is chosen. Changing torch's number of threads there and back costs 0.2 µs and does not slow the products after it; it is done once a round.
 """
 
 from __future__ import annotations
@@ -101,8 +101,8 @@ def rows_of(player: Player, length: int = 1) -> int:
 
 
 def _one_after_another(network: nn.Module) -> set[nn.Module]:
-    """Layers whose input is the result of the step before."""
-    return {core.from_state for core in network.modules() if isinstance(core, Core)}
+    """Layers of a memory."""
+    return {layer for core in network.modules() if isinstance(core, Core) for layer in core.modules()}
 
 
 def _places(network: nn.Module, obs_spec: Any) -> dict[nn.Module, int]:
