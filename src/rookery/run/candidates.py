@@ -19,7 +19,7 @@ from rookery.run.threads import thread_gain
 
 COMPILED = {"small": 3.0, "large": 1.5}  # how much faster compiled updates are, by the work of one
 LARGE = 2e7  # multiply-adds from which arithmetic rules over the calls around it
-NATIVE = 4.0  # how much faster a vectorised engine steps
+NATIVE = 4.0  # how much faster a vectorised engine steps: a guess, as are the factors of `more_envs`; trials decide
 OFTEN = 0.05  # share from which evaluations, checkpoints or reports are too many
 WANTED = 0.02  # the share they should have
 

@@ -11,10 +11,14 @@ Gain of 2 threads over 1, on a machine with 2 cores; in front of it, the million
 
     DQN 64² batch 64      1.2   0.70 ×          DQN 256² batch 64     17   0.94 ×          SAC 256² batch 256   270   1.6 ×
     DQN 128² batch 64     4.5   0.93 ×          DQN 256² batch 256    69   1.39 ×          DQN 512² batch 256   270   1.8 ×
-    DQN 128² batch 128    8.9   1.07 ×                             (SAC compiled, all others eager; images and memories: not yet measured)
+    DQN 128² batch 128    8.9   1.07 ×
 
-With other work on both cores two threads wait for each other at every product: the same updates then took 5 to 40 times as
-long as with one. Collectors and evaluations act with one thread, whatever the learner has, so that an action's bits do not depend on where it
+The four up to 17 million: fastest 5 % of eager updates, one run, on a machine busy with other work. The three from 69 million are those of
+the design notes (SAC compiled), not repeated here: on the busy machine every one of them lost. Images and memories: no usable
+figure. GRAIN, HALF and WAITING are fitted to these seven and should be checked on a quiet machine.
+
+With other work on both cores two threads wait for each other at every product: updates
+then took from 1.5 to more than 40 times as long as with one. Collectors and evaluations act with one thread, whatever the learner has, so that an action's bits do not depend on where it
 is chosen. Changing torch's number of threads there and back costs 0.2 µs and does not slow the products after it; it is done once a round.
 """
 
