@@ -88,7 +88,7 @@ class RunConfig(Section):
     name: FolderName | None = None  # of the run's folder; null: made from algorithm, env, seed and time
     out: Text = "runs"  # folder in which the run's folder is made
     device: Device = "cpu"  # of the learner: auto, cpu, cuda, cuda:1, mps
-    threads: Threads | Literal["auto"] = 1  # of the learner; auto: from the network's size and the CPU quota
+    threads: Threads | Literal["auto"] = 1  # of the learner; auto: from the work of one update and the CPU quota
     on_exists: Literal["fail", "resume", "new"] = "fail"  # if the folder holds a run: stop, go on, or take a new folder
 
 
