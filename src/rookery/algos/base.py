@@ -123,9 +123,9 @@ class Algorithm:
         return int(max(steps - config.store.min_fill, 0) * config.store.updates_per_step)
 
     @property
-    def rows(self) -> int:
-        """Env steps per env and round."""
-        return int(getattr(self.config, "rollout", 1))
+    def rows(self) -> int | None:
+        """Env steps per env and round; None: as many as an update waits for."""
+        return getattr(self.config, "rollout", 1)
 
     def networks(self) -> dict[str, nn.Module]:
         """Fresh networks by name; called once, with seeded global generators."""

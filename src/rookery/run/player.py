@@ -51,8 +51,8 @@ class Player:
     @property
     def rows(self) -> int:
         """Env steps per env and round: a rollout, or as many as an update of a replay waits for, which see the same weights anyway."""
-        if self.algo.store_kind != "replay" or self.prefix:
-            return self.algo.rows
+        if self.algo.rows is not None or self.prefix:
+            return self.algo.rows or 1
         columns = self.config.env.num * self.config.pool.workers
         return min(max(1, int(1 / (self.config.store.updates_per_step * columns))), MOST_ROWS)
 

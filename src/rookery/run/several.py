@@ -95,7 +95,7 @@ def build_store(player: Player, agents: int, folder: Path | None) -> Store:
     workers = config.pool.workers
     columns = config.env.num * agents * workers
     if algo.store_kind == "rollout":
-        return RolloutStore(rows=algo.rows, columns=columns, collectors=workers)
+        return RolloutStore(rows=algo.rows or 1, columns=columns, collectors=workers)
     if config.store.demonstrations is not None:
         raise ConfigError(f"players.{player.name}.store.demonstrations is for an env with one agent. Set it to null.")
     return ReplayStore(

@@ -85,7 +85,7 @@ def work_of(player: Player) -> int:
     window = player.algo.window()
     length = 1 if window is None else window.burn_in + window.length
     if player.algo.store_kind == "rollout" and player.algo.memory() is not None:
-        length = getattr(player.config.algo, "sequence", None) or player.algo.rows
+        length = getattr(player.config.algo, "sequence", None) or player.rows
     learner, rows, total = player.learner, rows_of(player, length), 0
     for network in learner.nets.values():
         passes = 3 if network.name in learner.optimisers else 1
@@ -101,7 +101,7 @@ def rows_of(player: Player, length: int = 1) -> int:
     if player.algo.store_kind == "replay":
         return int(player.config.store.batch_size) * length
     columns = getattr(player.store, "columns", player.config.env.num * player.config.pool.workers)
-    return int(player.algo.rows * columns // getattr(player.config.algo, "minibatches", 1))
+    return int(player.rows * columns // getattr(player.config.algo, "minibatches", 1))
 
 
 def _one_after_another(network: nn.Module) -> set[nn.Module]:
