@@ -44,7 +44,7 @@ class DQNConfig(AlgoConfig):
     epsilon_spread: Annotated[float, Field(ge=0)] = 0.0  # ε of column i is ε^(1 + spread · i/(N−1)); Ape-X uses 7
     loss: Literal["huber", "squared"] = "huber"  # of the TD error
     max_grad_norm: Annotated[float, Field(gt=0)] | None = 10.0  # norm to which gradients are clipped
-    rollout: Positive = 1  # env steps per env and round
+    rollout: Positive = 1  # env steps per env and round, at least
 
     shares = ("epsilon",)
 

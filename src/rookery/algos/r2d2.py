@@ -49,7 +49,7 @@ class R2D2Config(AlgoConfig):
     epsilon: Schedule = Schedule(kind="linear", start=1.0, end=0.05, steps=10_000)  # share of random actions
     epsilon_spread: Annotated[float, Field(ge=0)] = 0.0  # ε of column i is ε^(1 + spread · i/(N−1)); Ape-X uses 7
     max_grad_norm: Annotated[float, Field(gt=0)] | None = 40.0  # norm to which gradients are clipped
-    rollout: Positive = 1  # env steps per env and round
+    rollout: Positive = 1  # env steps per env and round, at least
 
     shares = ("epsilon",)
 

@@ -45,7 +45,7 @@ class SACConfig(AlgoConfig):
     log_std_min: float = -5.0  # bounds of the policy's log standard deviation
     log_std_max: float = 2.0  # upper bound of it
     max_grad_norm: Annotated[float, Field(gt=0)] | None = None  # norm to which gradients are clipped
-    rollout: Positive = 1  # env steps per env and round
+    rollout: Positive = 1  # env steps per env and round, at least
 
     @model_validator(mode="after")
     def _bounds_in_order(self) -> SACConfig:

@@ -185,14 +185,15 @@ def check_windows(config: Config, algo: Algorithm) -> None:
             )
 
 
-def check_room(config: Config, window: Window | None) -> None:
+def check_room(config: Config, window: Window | None, agents: int = 1) -> None:
     """A column of the replay must hold at least one whole sequence."""
     if window is None:
         return
-    columns, needed = config.env.num * config.pool.workers, window.burn_in + window.length
+    columns, needed = config.env.num * config.pool.workers * agents, window.burn_in + window.length
+    whom = "envs" if agents == 1 else "seats"
     if config.store.capacity < needed * columns:
         raise ConfigError(
-            f"store.capacity={config.store.capacity} is {config.store.capacity // columns} steps for each of the {columns} envs, but a sequence "
+            f"store.capacity={config.store.capacity} is {config.store.capacity // columns} steps for each of the {columns} {whom}, but a sequence "
             f"(algo.burn_in + algo.sequence) has {needed}: none would ever be complete. Raise store.capacity to at least {needed * columns}."
         )
 

@@ -19,6 +19,7 @@ from rookery.core.errors import UsageError
 from rookery.core.rng import Streams
 from rookery.core.schedule import Schedule
 from rookery.core.tree import Tree, tree_take
+from rookery.data.replay import ReplayStore
 from rookery.data.store import Store
 from rookery.learning.learner import Learner
 from rookery.run.chunks import decided
@@ -50,11 +51,11 @@ class Player:
 
     @property
     def rows(self) -> int:
-        """Env steps per env and round: a rollout, or as many as an update of a replay waits for, which see the same weights anyway."""
+        """Env steps per env and round: `algo.rollout`, or as many as an update of a replay waits for, which see the same weights anyway."""
         if self.algo.store_kind != "replay" or self.prefix:
             return self.algo.rows
         columns = self.config.env.num * self.config.pool.workers
-        return min(max(1, int(1 / (self.config.store.updates_per_step * columns))), MOST_ROWS)
+        return max(min(int(1 / (self.config.store.updates_per_step * columns)), MOST_ROWS), self.algo.rows)
 
     def actor(self, first: int = 0, columns: int | None = None) -> Actor:
         """An actor on the learner's live weights, for the collector whose first of `columns` columns is `first`."""
@@ -68,6 +69,8 @@ class Player:
         self.knob_values = self.knobs_now(steps)
         self.learner.set_knobs(self.knob_values)
         self.learner.resample()
+        if self.prefix and isinstance(self.store, ReplayStore):
+            self.store.steps = steps  # its rows are not the env's steps
         return Message(self.learner.updates, self.knob_values)
 
     def names(self, names: tuple[str, ...]) -> tuple[str, ...]:
@@ -85,6 +88,10 @@ class Player:
         dense = decided(chunk) if self.prefix and self.algo.store_kind == "replay" else chunk
         if dense is not None:
             self.store.add(dense)
+
+    def decided(self, batch: dict[str, Tree]) -> bool:
+        """False for a rollout in which one of several players never had a turn: an update would only follow its old gradients' moments."""
+        return not self.prefix or self.algo.store_kind != "rollout" or bool(batch["valid"].any())
 
     def observe(self, chunk: Chunk) -> None:
         """Normalisers learn the statistics of what was just learnt from, so a rollout is judged as it was acted."""

@@ -17,8 +17,9 @@ from rookery.data.store import Store
 from rookery.envs.multi import MultiEnv
 from rookery.learning.learner import Learner
 from rookery.run.multicollector import MultiCollector
-from rookery.run.parts import cache_folder, choose_mode, device_of
+from rookery.run.parts import cache_folder, check_room, check_windows, choose_mode, device_of
 from rookery.run.player import Player, Players
+from rookery.run.playerconfig import renamed
 from rookery.run.pool import LocalPool
 from rookery.run.resolve import Config
 from rookery.run.seats import Chances, Seats
@@ -98,6 +99,11 @@ def build_store(player: Player, agents: int, folder: Path | None) -> Store:
         return RolloutStore(rows=algo.rows, columns=columns, collectors=workers)
     if config.store.demonstrations is not None:
         raise ConfigError(f"players.{player.name}.store.demonstrations is for an env with one agent. Set it to null.")
+    try:
+        check_windows(config, algo)
+        check_room(config, algo.window(), agents)
+    except ConfigError as error:
+        raise ConfigError(renamed(player.name, str(error))) from error
     return ReplayStore(
         config.store,
         algo.obs_spec,
