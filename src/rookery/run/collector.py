@@ -151,17 +151,12 @@ class Collector:
         buffer["first"][t] = self.first
         buffer["valid"][t] = step.valid
         holes = np.flatnonzero(~step.valid)
-        if len(holes) and "state" in buffer:
-            self._forget(holes, tree_take(buffer["state"], t))
+        if len(holes):  # what was seen in a hole is seen again
+            self.actor.undo(holes, tree_take(buffer["state"], t) if "state" in buffer else None)
         self.first &= ~step.valid  # a hole does not use up the start of an episode
         self.first |= step.terminated | step.truncated
         self.first[step.cut] = True
         self._starts = bool(self.first.any())
-
-    def _forget(self, holes: np.ndarray, before: Tree) -> None:
-        """What was seen in a hole is seen again: memories go back to the state before it."""
-        if self.actor.memory is not None:
-            self.actor.memory.put(tree_take(before, holes), holes)
 
     def _act(self) -> tuple[dict[str, np.ndarray], np.ndarray]:
         out = self.actor.act(self._seen, self.rng, self.first, greedy=self.greedy)

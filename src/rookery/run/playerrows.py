@@ -49,18 +49,14 @@ class PlayerRows:
         out = self.actor.act(self.obs, self.rng, self.first & asked, greedy=greedy)  # who waits keeps its memory
         self.held = self.held or tree_map(np.zeros_like, out)
         _put(self.held, out, asked)
-        if "state" in out:
-            self._put_back(out["state"], np.flatnonzero(~asked))
+        if not asked.all():
+            self.actor.undo(np.flatnonzero(~asked), out.get("state"))
         return self.actor.rule.to_env(out["action"])
-
-    def _put_back(self, before: Tree, columns: np.ndarray) -> None:
-        if len(columns) and self.actor.memory is not None:
-            self.actor.memory.put(tree_take(before, columns), columns)
 
     def undo(self, columns: np.ndarray) -> None:
         """The envs of these columns were not stepped: their observations will be seen again."""
-        if "state" in self.held:
-            self._put_back(self.held["state"], columns)
+        if len(columns):
+            self.actor.undo(columns, self.held.get("state"))
 
     def begin(self, rows: int, greedy: bool) -> None:
         """Room for `rows` rows; the arrays of the last chunk are used again if it had as many."""
