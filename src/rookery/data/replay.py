@@ -92,7 +92,9 @@ class ReplayStore:
             self._hindsight = Hindsight(config.hindsight, self._ring, self._reader.arrays, gamma, goals)
         self._limiter = Limiter(config.updates_per_step, config.min_fill)
         self._limited = config.max_reuse is not None or config.max_staleness is not None
-        self.steps: int | None = None  # env steps of the run, if somebody tells them: rows of one of several players are not these
+        self.steps: int | None = (
+            None  # env steps of the run, if somebody tells them: rows of one of several players are not these
+        )
         self._rng = rng
         self._uniform = np.zeros(config.batch_size)
         self._complete = 0  # windows that became complete, ever
