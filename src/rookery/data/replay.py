@@ -48,6 +48,8 @@ class ReplayStore:
     `store.mmap`.
     """
 
+    steps: int | None = None  # env steps of the run, for β, where the rows of one of several players are not these
+
     def __init__(
         self,
         config: ReplayConfig,
@@ -92,9 +94,6 @@ class ReplayStore:
             self._hindsight = Hindsight(config.hindsight, self._ring, self._reader.arrays, gamma, goals)
         self._limiter = Limiter(config.updates_per_step, config.min_fill)
         self._limited = config.max_reuse is not None or config.max_staleness is not None
-        self.steps: int | None = (
-            None  # env steps of the run, if somebody tells them: rows of one of several players are not these
-        )
         self._rng = rng
         self._uniform = np.zeros(config.batch_size)
         self._complete = 0  # windows that became complete, ever
