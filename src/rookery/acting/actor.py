@@ -49,6 +49,9 @@ class Actor:
         self.memory_spec = memory
         self.memory: Memory | None = None  # made for as many seats as the first observations have
         self._noise = rule if isinstance(rule, RuleWithMemory) else None  # a rule that remembers, too
+        self.judge: Any = (
+            None  # gives the rows of chunks their initial priorities (`acting.judge`); None: nobody asked for them
+        )
         self.stack = 1  # frames per observation; whoever asks the actor keeps them (`acting.frames`)
         self._inputs: Tree = None
         self._source: Any = None  # the reader that was used last

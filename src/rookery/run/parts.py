@@ -33,7 +33,7 @@ from rookery.envs.multi import MultiEnv
 from rookery.envs.vector import VectorEnv
 from rookery.learning.learner import Learner, Mode
 from rookery.run.collector import Collector
-from rookery.run.player import Player, Players, actor_of
+from rookery.run.player import Player, Players, actor_of, collecting
 from rookery.run.pool import LocalPool
 from rookery.run.resolve import Config
 
@@ -119,13 +119,12 @@ def build_parts(
             algo, streams, mode=chosen, cache=cache_folder(config), device=device_of(config), fall_back=automatic
         )
         store = build_store(config, algo, vectors[0], streams, folder)
-        unfinished.pop_all()
-    collectors = []
-    for w, vector in enumerate(vectors):
-        rule = algo.rule(w * num, workers * num)
-        actor = actor_of(algo, rule, learner, config.env.stack)
         stacked = algo.store_kind == "rollout"  # a rollout is read once: nothing is saved by stacking it later
-        collectors.append(Collector(vector, actor, streams.numpy(f"act/{w}"), index=w, stack_rows=stacked))
+        collectors = []
+        for w, vector in enumerate(vectors):
+            actor = collecting(actor_of(algo, algo.rule(w * num, workers * num), learner, config.env.stack), config)
+            collectors.append(Collector(vector, actor, streams.numpy(f"act/{w}"), index=w, stack_rows=stacked))
+        unfinished.pop_all()
     knobs = {name: schedule.resolved(config.train.max_steps) for name, schedule in algo.knobs().items()}
     return Parts(config, streams, algo, learner, store, LocalPool(collectors), knobs, reason, env, vectors[0].obs_spec)
 

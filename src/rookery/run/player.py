@@ -12,6 +12,7 @@ from torch import Tensor
 
 from rookery.acting.actor import Actor, Message
 from rookery.acting.frames import repeated
+from rookery.acting.judge import Judge
 from rookery.acting.players import MAIN
 from rookery.algos.base import Algorithm
 from rookery.core.chunk import Chunk
@@ -114,6 +115,14 @@ def actor_of(algo: Algorithm, rule: Any, learner: Learner, stack: int = 1) -> Ac
     """An actor on the learner's live weights, for observations of `stack` frames."""
     actor = Actor(algo.outputs, rule, learner.eager, learner.device, algo.memory())
     actor.stack = stack
+    return actor
+
+
+def collecting(actor: Actor, config: Config) -> Actor:
+    """An actor whose rows go into a store, with what that store wants to be told."""
+    priority = getattr(config.store, "priority", None)
+    if priority is not None and priority.initial == "actor":
+        actor.judge = Judge(actor, config.algo.gamma)
     return actor
 
 

@@ -61,13 +61,16 @@ class PlayerRows:
     def begin(self, rows: int, greedy: bool) -> None:
         """Room for `rows` rows; the arrays of the last chunk are used again if it had as many."""
         self._finals = []
+        if self.actor.judge is not None:
+            self.actor.judge.begin()
         if not self.held:
             self._probe(greedy)
         if not self._buffer or len(self._buffer["reward"]) != rows:
             longer = lambda x: np.zeros((rows, *x.shape), x.dtype)  # noqa: E731
             self._buffer = {"obs": tree_map(longer, self.obs), **tree_map(longer, self.held)}
             self._buffer |= {name: np.zeros((rows, self.columns), bool) for name in FLAGS}
-            self._buffer["reward"] = np.zeros((rows, self.columns), np.float32)
+            for key in ("reward", "priority")[: 1 if self.actor.judge is None else 2]:
+                self._buffer[key] = np.zeros((rows, self.columns), np.float32)
 
     def _probe(self, greedy: bool) -> None:
         """Shapes of what the rule returns, without disturbing the random stream and the memory."""
@@ -92,7 +95,10 @@ class PlayerRows:
                 step.terminated & mine,
                 step.truncated & mine,
             )
-            self._finals += [((t, block.start + i), obs) for i, obs in step.final if mine[i]]
+            finals = [(block.start + i, obs) for i, obs in step.final if mine[i]]
+            self._finals += [((t, column), obs) for column, obs in finals]
+            if finals and self.actor.judge is not None:
+                self.actor.judge.ended(t, self.obs, finals, buffer["terminated"][t])
         ended = buffer["terminated"][t] | buffer["truncated"][t]
         self.first &= ~buffer["valid"][t]
         self.first |= ended
@@ -105,6 +111,8 @@ class PlayerRows:
     def chunk(self, rows: int, collector: int) -> Chunk:
         """The first `rows` rows; their arrays are used again by the next chunk."""
         filled = tree_map(lambda x: x[:rows], self._buffer)
+        if self.actor.judge is not None and rows:
+            self.actor.judge.fill(filled, self.obs)
         finals = sorted(self._finals, key=lambda final: final[0])
         at = np.array([place for place, _ in finals], np.int64).reshape(-1, 2)
         final_obs = (
