@@ -448,6 +448,12 @@ def test_global_generators_are_as_they_were(tmp_path):
     assert torch.get_num_threads() == 1
 
 
+def test_the_rollout_of_a_replays_algorithm_is_obeyed():
+    waits_for_4 = {"updates_per_step": 0.25, "min_fill": 48}
+    for rollout, rows in ((6, 6), (2, 2), (None, 4)):
+        assert Trainer(config(env={"num": 1}, algo={"rollout": rollout}, store=waits_for_4)).rows == rows
+
+
 @pytest.mark.parametrize(
     ("per_step", "num", "rows"), [(1.0, 1, 1), (0.25, 1, 4), (0.25, 2, 2), (0.25, 8, 1), (0.3, 1, 3), (0.01, 1, 16)]
 )

@@ -255,6 +255,8 @@ class InProcess(VectorEnv):
 
     def _begin_another(self, i: int) -> None:
         self.renewed[i] = True
+        for name, args, kwargs in self._settings.now.values():  # what it was told in the lost episode holds in the next
+            self.envs[i].get_wrapper_attr(name)(*args, **kwargs)
         self._begin_next(i)
 
     def _replay(self, i: int, acts: list[Any], saved: dict[str, Any]) -> str | None:

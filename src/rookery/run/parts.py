@@ -33,7 +33,7 @@ from rookery.envs.multi import MultiEnv
 from rookery.envs.vector import VectorEnv
 from rookery.learning.learner import Learner, Mode
 from rookery.run.collector import Collector
-from rookery.run.player import Player, Players, actor_of
+from rookery.run.player import Player, Players, actor_of, collecting
 from rookery.run.pool import LocalPool
 from rookery.run.resolve import Config
 
@@ -119,13 +119,12 @@ def build_parts(
             algo, streams, mode=chosen, cache=cache_folder(config), device=device_of(config), fall_back=automatic
         )
         store = build_store(config, algo, vectors[0], streams, folder)
-        unfinished.pop_all()
-    collectors = []
-    for w, vector in enumerate(vectors):
-        rule = algo.rule(w * num, workers * num)
-        actor = actor_of(algo, rule, learner, config.env.stack)
         stacked = algo.store_kind == "rollout"  # a rollout is read once: nothing is saved by stacking it later
-        collectors.append(Collector(vector, actor, streams.numpy(f"act/{w}"), index=w, stack_rows=stacked))
+        collectors = []
+        for w, vector in enumerate(vectors):
+            actor = collecting(actor_of(algo, algo.rule(w * num, workers * num), learner, config.env.stack), config)
+            collectors.append(Collector(vector, actor, streams.numpy(f"act/{w}"), index=w, stack_rows=stacked))
+        unfinished.pop_all()
     knobs = {name: schedule.resolved(config.train.max_steps) for name, schedule in algo.knobs().items()}
     return Parts(config, streams, algo, learner, store, LocalPool(collectors), knobs, reason, env, vectors[0].obs_spec)
 
@@ -185,14 +184,15 @@ def check_windows(config: Config, algo: Algorithm) -> None:
             )
 
 
-def check_room(config: Config, window: Window | None) -> None:
+def check_room(config: Config, window: Window | None, agents: int = 1) -> None:
     """A column of the replay must hold at least one whole sequence."""
     if window is None:
         return
-    columns, needed = config.env.num * config.pool.workers, window.burn_in + window.length
+    columns, needed = config.env.num * config.pool.workers * agents, window.burn_in + window.length
+    whom = "envs" if agents == 1 else "seats"
     if config.store.capacity < needed * columns:
         raise ConfigError(
-            f"store.capacity={config.store.capacity} is {config.store.capacity // columns} steps for each of the {columns} envs, but a sequence "
+            f"store.capacity={config.store.capacity} is {config.store.capacity // columns} steps for each of the {columns} {whom}, but a sequence "
             f"(algo.burn_in + algo.sequence) has {needed}: none would ever be complete. Raise store.capacity to at least {needed * columns}."
         )
 

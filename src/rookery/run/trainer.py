@@ -145,6 +145,8 @@ class Trainer:
         while store is not None and store.ready() and (limit is None or self.updates < limit):
             phases.switch(SAMPLE)
             batch, keys = store.sample()
+            if not player.decided(batch):
+                continue
             phases.switch(UPDATE)
             for outputs in player.algo.learn(player.learner, batch, player.rng):
                 self._note(player, outputs, batch)
