@@ -337,7 +337,7 @@ def test_what_killed_processes_left_in_the_temporary_folder_is_removed():
     (temporary / "rookery-artefacts-dead").mkdir()
     os.utime(temporary / "rookery-artefacts-dead", (1e9, 1e9))
     mine = cache.private().folder
-    assert [path for path in temporary.iterdir()] == [mine]
+    assert list(temporary.iterdir()) == [mine]
     assert cache.private().folder == mine
 
 

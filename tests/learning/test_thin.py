@@ -14,7 +14,7 @@ def test_a_product_worked_out_by_hand():
 
 
 @pytest.mark.parametrize(
-    "m,k,n", [(64, 4, 128), (64, 1, 128), (64, 128, 2), (128, 64, 4), (2, 64, 128), (1, 1, 1), (9, 8, 9), (8, 9, 10)]
+    ("m", "k", "n"), [(64, 4, 128), (64, 1, 128), (64, 128, 2), (128, 64, 4), (2, 64, 128), (1, 1, 1), (9, 8, 9), (8, 9, 10)]
 )
 @pytest.mark.parametrize("a_turned", [False, True])
 @pytest.mark.parametrize("b_turned", [False, True])
@@ -28,7 +28,7 @@ def test_every_thin_shape_and_layout_is_the_product_of_torch(m, k, n, a_turned, 
     assert (made - wanted).norm() / wanted.norm() < 1e-6
 
 
-@pytest.mark.parametrize("m,k,n", [(64, 128, 128), (9, 9, 9), (0, 4, 4), (4, MOST // 16, 5)])
+@pytest.mark.parametrize(("m", "k", "n"), [(64, 128, 128), (9, 9, 9), (0, 4, 4), (4, MOST // 16, 5)])
 def test_other_products_are_left_to_the_library(m, k, n):
     assert not is_thin(torch.zeros(m, k), torch.zeros(k, n))
 
