@@ -14,7 +14,8 @@ def test_a_product_worked_out_by_hand():
 
 
 @pytest.mark.parametrize(
-    ("m", "k", "n"), [(64, 4, 128), (64, 1, 128), (64, 128, 2), (128, 64, 4), (2, 64, 128), (1, 1, 1), (9, 8, 9), (8, 9, 10)]
+    ("m", "k", "n"),
+    [(64, 4, 128), (64, 1, 128), (64, 128, 2), (128, 64, 4), (2, 64, 128), (1, 1, 1), (9, 8, 9), (8, 9, 10)],
 )
 @pytest.mark.parametrize("a_turned", [False, True])
 @pytest.mark.parametrize("b_turned", [False, True])

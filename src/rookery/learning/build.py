@@ -127,7 +127,9 @@ def _compile(graph: Any, examples: tuple[Tensor, ...], scratch: Path, path: Path
         with torch.no_grad(), warnings.catch_warnings(), _temporary_files(scratch), fresh_cache(dir=str(scratch)):
             warnings.simplefilter("ignore")  # torch warns of its own deprecated calls
             exported = torch.export.export(graph, args, strict=False)
-            torch._inductor.aoti_compile_and_package(exported, package_path=str(package), inductor_configs=OPTIONS)
+            torch._inductor.aoti_compile_and_package(
+                exported, package_path=str(package), inductor_configs=dict(OPTIONS)
+            )  # it writes into them
     except (RuntimeError, OSError) as error:  # torch's export and inductor errors are RuntimeErrors
         if os.strerror(errno.ENOSPC) in str(error):  # said by the system or by g++
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)) from error
