@@ -94,7 +94,12 @@ class Console:
     def note(self, text: str) -> None:
         """One line that stays."""
         with contextlib.suppress(OSError, ValueError):  # nobody is looking
-            self._screen().print(Text(text))
+            if self._live is not None:
+                self._live.console.print(Text(text))
+            else:  # not by rich, which ends the program when a pipe is closed
+                stream = self._stream or sys.stderr
+                stream.write(f"{text}\n")
+                stream.flush()
 
     @contextlib.contextmanager
     def busy(self, text: str) -> Iterator[Callable[[str], None]]:
