@@ -166,6 +166,11 @@ def speed() -> str:
     return told + table(["work", "who", "env steps / s", "ratio to Stable-Baselines3"], rows)
 
 
+def compiled_algorithms() -> str:
+    rows = [[f"`{name}`", cls.eager_only or "yes"] for name, cls in algorithms().items()]
+    return table(["algorithm", "compiles"], rows)
+
+
 PARTS: dict[str, Callable[[], str]] = {
     "results": results,
     "speed": speed,
@@ -176,6 +181,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "stores": lambda: metric_table(STORES),
     "knobs": all_knobs,
     "algorithm-metrics": algorithm_metrics,
+    "compiled-algorithms": compiled_algorithms,
     **{f"algorithm-{name}": lambda name=name: algorithm(name) for name in algorithms()},  # type: ignore[misc]
 }
 

@@ -11,11 +11,12 @@ from pathlib import Path
 
 import pytest
 
+import rookery
 from rookery.testing.resume import command, differences, killed_and_resumed, outcome, straight
 from same.cases import CASES, COMMON, COMPILED, NATIVE
 
 pytestmark = pytest.mark.slow
-TESTS = str(Path(__file__).parent.parent)
+TESTS = os.pathsep.join(str(p) for p in (Path(__file__).parent.parent, Path(rookery.__file__).parent.parent))
 
 
 def words(name, mode, artefacts):

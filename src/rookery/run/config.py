@@ -100,6 +100,10 @@ class LearningConfig(Section):
 
     mode: Literal["auto", "eager", "compiled"] = "auto"  # ordinary autograd, or one compiled artefact per update
     cache: Text | None = None  # folder of compiled artefacts; null: the user's cache folder
+    cache_bytes: Count = (
+        2_000_000_000  # size of that folder; above it, artefacts that no run uses go, longest unused first
+    )
+    cache_days: Annotated[float, Field(gt=0)] = 90.0  # days after which an artefact that no run has used is removed
     compile_after: Count = 20_000  # planned updates from which `auto` compiles
 
 

@@ -17,6 +17,7 @@ from typing import Any
 
 from rookery.core import registry
 from rookery.core.errors import CheckpointError, Diverged, RookeryError, UsageError
+from rookery.run.announce import announce
 from rookery.run.callbacks import Callback
 from rookery.run.checkpoint import Checkpoints
 from rookery.run.clock import CHECKPOINT
@@ -127,8 +128,6 @@ class Experiment:
         trainer.interrupted = lambda: f"signal {preemption.requested}" if preemption.requested else None
         trainer.after_round = self._after_round
         write_config(folder.config, self.config)  # also when resumed: a new limit must survive the next kill
-        for player in trainer.players.values():
-            log.info("%slearning mode: %s (%s)", player.prefix, player.learner.mode, player.mode_reason)
         log.info("learner threads: %d (%s)", trainer.threads.count, trainer.threads.reason)
         if saved is not None:
             with understood():
@@ -139,6 +138,7 @@ class Experiment:
         self.sinks.open(folder.path, resume_step=trainer.steps if saved is not None else None)
         if saved is not None:
             self.sinks.restore(saved["experiment"]["sinks"])
+        announce(trainer.players, sinks)
         last = self._loop()
         return self._finish(preemption, last)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -31,6 +30,7 @@ from rookery.data.store import Store
 from rookery.data.stored import stored_spec
 from rookery.envs.multi import MultiEnv
 from rookery.envs.vector import VectorEnv
+from rookery.learning.cache import Cache, default_folder
 from rookery.learning.learner import Learner, Mode
 from rookery.run.collector import Collector
 from rookery.run.player import Player, Players, actor_of, collecting
@@ -116,7 +116,7 @@ def build_parts(
         chosen, reason = (mode, "as in the run being resumed") if mode else choose_mode(config)
         automatic = mode is None and config.learning.mode == "auto"
         learner = Learner(
-            algo, streams, mode=chosen, cache=cache_folder(config), device=device_of(config), fall_back=automatic
+            algo, streams, mode=chosen, cache=cache_of(config), device=device_of(config), fall_back=automatic
         )
         store = build_store(config, algo, vectors[0], streams, folder)
         stacked = algo.store_kind == "rollout"  # a rollout is read once: nothing is saved by stacking it later
@@ -224,6 +224,7 @@ def choose_mode(config: Config) -> tuple[Mode, str]:
     if wanted == "eager":
         return "eager", "learning.mode=eager"
     from rookery.learning.artefact import unavailable
+    from rookery.learning.key import compiler
 
     problem = algorithm.eager_only or unavailable()
     if problem is None and device_of(config) != "cpu":
@@ -236,18 +237,18 @@ def choose_mode(config: Config) -> tuple[Mode, str]:
         return "eager", problem
     planned, least = algorithm.planned_updates(config), config.learning.compile_after
     if planned < least:
-        return "eager", f"{planned} planned updates are fewer than learning.compile_after={least}"
-    return "compiled", f"{planned} planned updates, learning.compile_after={least}"
+        return "eager", f"{planned} updates planned < learning.compile_after={least}"
+    return (
+        "compiled",
+        f"{Path(compiler() or '').name} found, {planned} updates planned ≥ learning.compile_after={least}",
+    )
 
 
-def cache_folder(config: Config) -> Path:
-    """Where compiled artefacts live: learning.cache, $ROOKERY_CACHE, or the user's cache folder."""
-    if config.learning.cache:
-        return Path(config.learning.cache).expanduser().absolute()
-    base = os.environ.get("ROOKERY_CACHE")
-    if base:
-        return Path(base).absolute() / "artefacts"
-    return Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")).absolute() / "rookery" / "artefacts"
+def cache_of(config: Config) -> Cache:
+    """Where compiled artefacts live, and the bounds of that folder."""
+    given = config.learning.cache
+    folder = Path(given).expanduser().absolute() if given else default_folder()
+    return Cache(folder, config.learning.cache_bytes, config.learning.cache_days)
 
 
 def device_of(config: Config) -> str:

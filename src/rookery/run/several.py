@@ -18,7 +18,7 @@ from rookery.data.store import Store
 from rookery.envs.multi import MultiEnv
 from rookery.learning.learner import Learner
 from rookery.run.multicollector import MultiCollector
-from rookery.run.parts import cache_folder, check_room, check_windows, choose_mode, device_of
+from rookery.run.parts import cache_of, check_room, check_windows, choose_mode, device_of
 from rookery.run.player import Player, Players, collecting
 from rookery.run.playerconfig import renamed
 from rookery.run.pool import LocalPool
@@ -92,7 +92,7 @@ def players_in(
         known = None if modes is None else modes[name]
         mode, reason = (known, "as in the run being resumed") if known else choose_mode(view)
         automatic = known is None and view.learning.mode == "auto"
-        settings: Any = {"mode": mode, "cache": cache_folder(view), "device": device, "fall_back": automatic}
+        settings: Any = {"mode": mode, "cache": cache_of(view), "device": device, "fall_back": automatic}
         learner = Learner(algo, branch, **settings)
         knobs = {key: schedule.resolved(config.train.max_steps) for key, schedule in algo.knobs().items()}
         players[name] = Player(
