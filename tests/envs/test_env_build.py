@@ -36,7 +36,7 @@ def test_every_field_is_documented_on_its_line():
 
 
 def test_a_registered_id_keeps_its_time_limit_and_loses_the_checks_that_ours_replaces():
-    inner = layers(build(id="CartPole-v1").envs[0])
+    inner = layers(build(id="CartPole-v1", engine="gymnasium").envs[0])
     assert inner == [TimeLimit]
     assert PassiveEnvChecker not in inner
     assert OrderEnforcing not in inner

@@ -87,7 +87,7 @@ def test_a_share_of_a_half_that_becomes_twice_as_fast_gains_a_third() -> None:
 
 
 def test_each_change_is_predicted_from_the_share_it_works_on() -> None:
-    c = config(env="CartPole-v1")
+    c = config("env.engine=gymnasium", env="CartPole-v1")
     native = candidates.native_engine(c, finding(env=0.8))
     assert native is not None
     assert native.predicted == pytest.approx(1 / (0.2 + 0.8 / 4))
@@ -103,6 +103,7 @@ def test_each_change_is_predicted_from_the_share_it_works_on() -> None:
 def test_changes_that_are_impossible_or_there_already_are_no_candidates() -> None:
     c = config("env.engine=native", env="CartPole-v1")
     assert candidates.native_engine(c, finding(env=0.8)) is None
+    assert candidates.native_engine(config(env="CartPole-v1"), finding(env=0.8)) is None  # auto takes it by itself
     assert candidates.native_engine(config(), finding(env=0.8)) is None  # a factory in Python
     assert candidates.two_threads(c, finding(quota=1, update=1.0)) is None
     assert candidates.one_thread(c, finding()) is None
@@ -183,7 +184,7 @@ def test_the_limits_of_the_config_do_not_end_a_trial_and_its_mode_is_that_of_the
 def test_a_candidate_that_cannot_be_built_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     impossible = lambda c, f: Candidate(("env.engine=native",), 2.0, "same learning")  # noqa: E731
     monkeypatch.setattr(doctor, "CANDIDATES", (impossible,))
-    assert examine(config(*FILL, env="Pendulum-v1", algo="sac"), seconds=0.2).outcomes == []
+    assert examine(config(*FILL, env="MountainCarContinuous-v0", algo="sac"), seconds=0.2).outcomes == []
 
 
 def test_what_changes_learning_is_told_and_never_advised(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -74,11 +74,9 @@ def _own(
     if kwargs.pop("render_mode", None) is not None:
         raise ConfigError("env.kwargs.render_mode: the native engine shows no pictures. Use env.engine=gymnasium")
     model = build(lambda: gymnasium.make(spec, disable_env_checker=True, **kwargs), spec.id, kwargs, 0)
-    spaces = model.observation_space, model.action_space
-    model.close()
     limit = config.max_episode_steps or spec.max_episode_steps
     parameters = task.parameters(**kwargs)
-    return Native(task, spaces, count, seed_of, parameters=parameters, limit=limit, name=str(config.id), worker=worker)
+    return Native(task, model, count, seed_of, parameters=parameters, limit=limit, name=str(config.id), worker=worker)
 
 
 def _serves(task: ModuleType, spec: Any, config: EnvConfig) -> bool:

@@ -11,7 +11,7 @@ from types import ModuleType
 from typing import Any
 
 import numpy as np
-from gymnasium import Space, spaces
+from gymnasium import Env, spaces
 
 from rookery.core.chunk import EpisodeEnd
 from rookery.core.errors import CheckpointError, Diverged, EnvError, UsageError
@@ -23,12 +23,12 @@ TASKS: dict[str, ModuleType] = {task.ENTRY_POINT: task for task in (native_cartp
 
 
 class Native(VectorEnv):
-    """B envs of one task; `task` is a module with `start`, `look` and the kernel `advance`."""
+    """B envs of one task; `task` is a module with `start`, `look` and the kernel `advance`, `model` one env of gymnasium's."""
 
     def __init__(
         self,
         task: ModuleType,
-        both: tuple[Space, Space],
+        model: Env,
         num: int,
         seed_of: SeedOf,
         *,
@@ -37,8 +37,8 @@ class Native(VectorEnv):
         name: str = "env",
         worker: int = 0,
     ):
-        super().__init__(num, *both, name)
-        self.worker, self._task, self._seed_of = worker, task, seed_of
+        super().__init__(num, model.observation_space, model.action_space, name)
+        self.worker, self._task, self._seed_of, self._model = worker, task, seed_of, model
         flags = np.zeros((2, num), np.bool_)
         self._out.terminated, self._out.truncated = flags
         self._physics = np.zeros((num, task.WIDTH), np.float64)
@@ -49,7 +49,7 @@ class Native(VectorEnv):
         self._limit = ENDLESS if limit is None else limit
         self._whole = (self._limit, num, num + 1)  # of a step without limits
         self._shape = (num, *self.action_spec.shape)
-        self._dtype = np.dtype(np.int64 if isinstance(both[1], spaces.Discrete) else np.float32)
+        self._dtype = np.dtype(np.int64 if isinstance(self.action_space, spaces.Discrete) else np.float32)
         self._advance = task.advance
         arrays = self._physics, self._out.obs, self._out.reward, flags, self._length, self._total
         self._arrays = (*arrays, parameters)
@@ -80,9 +80,14 @@ class Native(VectorEnv):
         return out
 
     def call(self, name: str, *args: Any, **kwargs: Any) -> list[Any]:
-        raise UsageError(
-            f"{self.name}: the native engine has no {name}, its envs are numbers. Use env.engine=gymnasium"
-        )
+        """Attributes are those of gymnasium's own env; there are no methods to call."""
+        known = self._model.has_wrapper_attr(name)
+        value = self._model.get_wrapper_attr(name) if known else None
+        if not known or callable(value) or args or kwargs:
+            raise UsageError(
+                f"{self.name}: {name} cannot be called, the native engine's envs are numbers. Set env.engine=gymnasium"
+            )
+        return [value] * self.num
 
     def state(self) -> dict[str, Any]:
         if not self._ready:
@@ -110,7 +115,7 @@ class Native(VectorEnv):
         self._seed = [None if seed is None else int(seed) for seed in saved["seed"]]
 
     def close(self) -> None:
-        """Nothing is open."""
+        self._model.close()
 
     def _begin(self, i: int) -> None:
         """Start the current episode of env i, as gymnasium's `reset(seed=…)` does."""

@@ -13,6 +13,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from rookery.envs.engines import own_task
 from rookery.learning.artefact import unavailable
 from rookery.run.resolve import Config
 from rookery.run.threads import thread_gain
@@ -95,7 +96,10 @@ def all_threads(config: Config, finding: Finding) -> Candidate | None:
 def native_engine(config: Config, finding: Finding) -> Candidate | None:
     if config.env.id is None or config.env.several or config.env.engine not in ("auto", "gymnasium"):
         return None
-    told = "other random numbers in the envs"
+    own = own_task(config.env) is not None
+    if own and config.env.engine == "auto":  # it is there already, unless the config asks for what it lacks
+        return None
+    told = "the same numbers" if own else "other random numbers in the envs"
     return Candidate(("env.engine=native",), amdahl(finding.shares, {"env": NATIVE}), SAME, told)
 
 
