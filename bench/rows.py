@@ -62,7 +62,9 @@ def rows_of(name: str, work: Work, seen: dict[str, list[Result]], about: Row) ->
         row = {"work": name, "peer": peer, "unit": work.unit, "n": len(mine), "target": work.target, "base": work.base}
         row |= _spread("median", "low", "high", mine)
         if work.base is not None:
-            row |= _spread("ratio", "ratio_low", "ratio_high", [ratio_of(work, *p) for p in zip(mine, values[work.base])])
+            row |= _spread(
+                "ratio", "ratio_low", "ratio_high", [ratio_of(work, *p) for p in zip(mine, values[work.base])]
+            )
         row["ratio_to_sb3"] = row.get("ratio") if work.base == "stable-baselines3" else None
         last = seen[peer][-1]
         row |= {"env_steps": last.get("steps")}
@@ -110,7 +112,11 @@ def merged(old: list[Row], new: list[Row], order: Iterable[str]) -> list[Row]:
 
 def line(row: Row) -> str:
     """One line for the console."""
-    ratio = f"{row['ratio']:6.2f} × [{row['ratio_low']:.2f} … {row['ratio_high']:.2f}]" if row.get("ratio") is not None else ""
+    ratio = (
+        f"{row['ratio']:6.2f} × [{row['ratio_low']:.2f} … {row['ratio_high']:.2f}]"
+        if row.get("ratio") is not None
+        else ""
+    )
     solved = f"  {row['solved']} of {row['n']} solved" if "solved" in row else ""
     spread = f"[{number(row['low'])} … {number(row['high'])}]"
     return f"{row['work']:20} {row['peer']:24} {number(row['median']):>9} {row['unit']:14} {spread:22} n={row['n']} {ratio}{solved}"

@@ -25,13 +25,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-HERE = Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE))
-
 import rows as table
 import venvs
 from works import WORKS, Work
 
+HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
 RESULTS = HERE / "results" / "latest.json"
 
@@ -76,25 +74,20 @@ def run(words: list[str]) -> dict[str, Any]:
 def measure(name: str, work: Work, peers: Iterable[str], size: tuple[int, int], rounds: int) -> list[table.Row]:
     """Rows of one work; every contender once per round, in turn."""
     chosen, seen = {peer: CONTENDERS[peer] for peer in peers}, {}
-    for contender in chosen.values():  # installs, builds artefacts and kernels, warms the disk: not part of the race
+    for contender in chosen.values():  # installing and building artefacts is not part of the race
         venvs.python_of(contender.peer)
-    if work.kind in ("train", "solve", "process") and work.steps >= 0:
-        warm_up(name, work, [c for c in chosen.values() if c.peer == "rookery"])
+        if contender.mode in ("compiled", "native") and work.kind in ("train", "solve", "process"):
+            run(command(name, contender, work.quick or size, seed=0))
     for seed in range(rounds):
         for peer, contender in chosen.items():
             seen.setdefault(peer, []).append(run(command(name, contender, size, seed)))
     about = {"date": datetime.now(UTC).isoformat(timespec="seconds"), "commit": commit()}
-    found = table.own_rows(name, seen["rookery"], about) if work.kind == "own" else table.rows_of(name, work, seen, about)
+    found = (
+        table.own_rows(name, seen["rookery"], about) if work.kind == "own" else table.rows_of(name, work, seen, about)
+    )
     for row in found:
         print(table.line(row), flush=True)
     return found
-
-
-def warm_up(name: str, work: Work, ours: list[Contender]) -> None:
-    """Once with as few steps as will do, so that artefacts and kernels come from their caches."""
-    least = work.quick or (work.warm, work.steps)
-    for contender in ours:
-        run(command(name, contender, least, seed=0))
 
 
 def commit() -> str:
@@ -115,7 +108,7 @@ def versions(peers: set[str]) -> dict[str, str]:
     found = {name: venvs.version(ours, name) for name in ("rookery", "torch", "gymnasium")}
     used = {CONTENDERS[peer].peer for peer in peers} & set(venvs.LIBRARIES)
     modules = {name: venvs.LIBRARIES[name].module for name in sorted(used)}
-    return found | {module: venvs.version(venvs.python_of(name), module) for name, module in modules.items()}
+    return found | {m.replace("_", "-"): venvs.version(venvs.python_of(name), m) for name, m in modules.items()}
 
 
 def write(found: list[table.Row], peers: set[str]) -> None:
@@ -157,7 +150,9 @@ def options() -> argparse.Namespace:
 
 
 def contenders_of(work: Work, args: argparse.Namespace) -> list[str]:
-    optional = {peer for peer, c in CONTENDERS.items() if c.peer in venvs.LIBRARIES and not venvs.LIBRARIES[c.peer].always}
+    optional = {
+        peer for peer, c in CONTENDERS.items() if c.peer in venvs.LIBRARIES and not venvs.LIBRARIES[c.peer].always
+    }
     asked = args.peers or [peer for peer in work.peers if args.all_peers or peer not in optional]
     return [peer for peer in work.peers if peer in asked or peer == work.base]
 
@@ -165,7 +160,7 @@ def contenders_of(work: Work, args: argparse.Namespace) -> list[str]:
 def main() -> None:
     args = options()
     for name, work in WORKS.items():
-        if args.works and name not in args.works or not args.works and args.quick and work.quick is None:
+        if name not in args.works if args.works else args.quick and work.quick is None:
             continue
         if work.needs and importlib.util.find_spec(work.needs) is None:
             print(f"{name}: left out, {work.needs} is not installed")

@@ -19,15 +19,15 @@ ROOT = Path(__file__).resolve().parent.parent
 class Library:
     """What a peer's venv holds."""
 
-    packages: tuple[str, ...]
+    packages: tuple[str, ...]  # with the versions that the peer's script was tried with
     module: str  # whose __version__ is reported
     always: bool = True  # part of every run; otherwise only with --all-peers
 
 
 LIBRARIES = {
-    "sb3": Library(("stable-baselines3",), "stable_baselines3"),
-    "tianshou": Library(("tianshou",), "tianshou"),
-    "torchrl": Library(("torchrl", "gymnasium"), "torchrl", always=False),
+    "sb3": Library(("stable-baselines3==2.9.2", "ale-py", "opencv-python-headless"), "stable_baselines3"),
+    "tianshou": Library(("tianshou==2.0.1",), "tianshou"),
+    "torchrl": Library(("torchrl==0.14.1", "gymnasium"), "torchrl", always=False),
 }
 
 

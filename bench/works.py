@@ -119,7 +119,10 @@ def _dqn(envs: int, share: float, target: str, **sizes: Any) -> Work:
     return Work("train", (*LOOPS, "torchrl"), RATE, settings=settings, target=target, **sizes)
 
 
-ONE, QUARTER = {"warm": 2_000, "steps": 6_000, "quick": (1_600, 1_600)}, {"warm": 2_000, "steps": 16_000, "quick": (1_600, 4_000)}
+ONE, QUARTER = (
+    {"warm": 2_000, "steps": 6_000, "quick": (1_600, 1_600)},
+    {"warm": 2_000, "steps": 16_000, "quick": (1_600, 4_000)},
+)
 WORKS = {
     "dqn-1env-1/1": _dqn(1, 1.0, "≥ 8 ×", **ONE),
     "dqn-1env-1/4": _dqn(1, 0.25, "≥ 6 ×", **QUARTER),
@@ -141,10 +144,24 @@ WORKS = {
         needs="ale_py",
     ),
     "replay-add": Work(
-        "operation", ("stable-baselines3", "tianshou", "rookery"), MICRO, 0, 50_000, (0, 5_000), settings=REPLAY, target="≥ 3 ×"
+        "operation",
+        ("stable-baselines3", "tianshou", "rookery"),
+        MICRO,
+        0,
+        50_000,
+        (0, 5_000),
+        settings=REPLAY,
+        target="≥ 3 ×",
     ),
     "replay-sample": Work(
-        "operation", ("stable-baselines3", "tianshou", "rookery"), MICRO, 0, 20_000, (0, 4_000), settings=REPLAY, target="≥ 8 ×"
+        "operation",
+        ("stable-baselines3", "tianshou", "rookery"),
+        MICRO,
+        0,
+        20_000,
+        (0, 4_000),
+        settings=REPLAY,
+        target="≥ 8 ×",
     ),
     "replay-prioritised": Work(
         "operation",
@@ -168,10 +185,24 @@ WORKS = {
         settings={"env": "CartPole-v1", "envs": 8},
     ),
     "solve-ppo": Work(
-        "solve", ("stable-baselines3", "single file", "rookery"), "s", 0, 100_000, (0, 100_000), settings=ZOO_PPO, target="< 5 s"
+        "solve",
+        ("stable-baselines3", "single file", "rookery"),
+        "s",
+        0,
+        100_000,
+        (0, 100_000),
+        settings=ZOO_PPO,
+        target="< 5 s",
     ),
     "solve-dqn": Work(
-        "solve", ("stable-baselines3", "single file", "rookery"), "s", 0, 50_000, (0, 50_000), settings=ZOO_DQN, target="< 15 s"
+        "solve",
+        ("stable-baselines3", "single file", "rookery"),
+        "s",
+        0,
+        50_000,
+        (0, 50_000),
+        settings=ZOO_DQN,
+        target="< 15 s",
     ),
     "start-help": Work("process", ("rookery",), "s", base=None, target="≤ 0.3 s"),
     "start-import": Work("process", ("stable-baselines3", "tianshou", "rookery"), "s", target="≤ 1.5 s"),

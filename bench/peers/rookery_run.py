@@ -43,7 +43,11 @@ def overrides(settings: dict[str, Any], algo: str) -> list[str]:
     if algo == "sac":
         return [*common, f"algo.tau={s['tau']}", f"algo.alpha_lr={s['lr']}", "algo.warmup=100"]
     start, end = s["epsilon"]
-    common += ["algo.double=false", f"algo.target_every={s['target_every']}", f"algo.max_grad_norm={s['max_grad_norm']}"]
+    common += [
+        "algo.double=false",
+        f"algo.target_every={s['target_every']}",
+        f"algo.max_grad_norm={s['max_grad_norm']}",
+    ]
     common += [f"algo.epsilon={{kind: linear, start: {start}, end: {end}, steps: {s['epsilon_steps']}}}"]
     common += [f"algo.rollout={max(round(1 / (s['updates_per_step'] * s['envs'])), 1)}"]
     if s["env"].startswith("ALE/"):
@@ -133,11 +137,17 @@ def process(args: argparse.Namespace) -> dict[str, Any]:
 
         run(["--help"])
     elif args.work == "start-import":
-        from rookery import Experiment  # noqa: F401 - the bare package imports nothing heavy
+        from rookery import Experiment
     else:
         from rookery import Experiment
 
-        words = [*QUIET, "train.max_updates=1", "learning.mode=compiled", "eval.at_end=false", "checkpoint.at_end=false"]
+        words = [
+            *QUIET,
+            "train.max_updates=1",
+            "learning.mode=compiled",
+            "eval.at_end=false",
+            "checkpoint.at_end=false",
+        ]
         with tempfile.TemporaryDirectory() as folder:
             Experiment("cartpole-ppo", overrides=words, out=Path(folder) / "run").train()
     return {"seconds": since_start(), "steps": 0}

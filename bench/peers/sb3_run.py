@@ -14,8 +14,6 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from works import EPISODES, WORKS, arguments, network_of, since_start, updates_per_round
-
 import torch
 from stable_baselines3 import DQN, PPO, SAC
 from stable_baselines3.common.buffers import ReplayBuffer
@@ -23,6 +21,8 @@ from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.env_util import make_atari_env, make_vec_env
 from stable_baselines3.common.evaluation import evaluate_policy
 from stable_baselines3.common.vec_env import VecFrameStack
+
+from works import EPISODES, WORKS, arguments, network_of, since_start, updates_per_round
 
 torch.set_num_threads(1)
 
@@ -54,7 +54,11 @@ def model(s: dict[str, Any], algo: str, total: int, seed: int) -> Any:
         common |= {"n_steps": s["rollout"], "n_epochs": s["epochs"], "gae_lambda": s["lam"], "vf_coef": s["value_cost"]}
         common |= {"batch_size": s["envs"] * s["rollout"] // s["minibatches"], "max_grad_norm": s["max_grad_norm"]}
         if s["anneal"]:
-            return PPO(policy, envs, **common | {"learning_rate": lambda left: s["lr"] * left, "clip_range": lambda left: s["clip"] * left})
+            return PPO(
+                policy,
+                envs,
+                **common | {"learning_rate": lambda left: s["lr"] * left, "clip_range": lambda left: s["clip"] * left},
+            )
         return PPO(policy, envs, clip_range=s["clip"], **common)
     calls, updates = updates_per_round(s)
     common |= {"learning_starts": s["min_fill"], "batch_size": s["batch"], "buffer_size": s["capacity"]}
@@ -130,7 +134,9 @@ def operation(args: argparse.Namespace) -> dict[str, Any]:
 
 def process(args: argparse.Namespace) -> dict[str, Any]:
     if args.work == "start-first-update":
-        s = WORKS["solve-ppo"].settings  # that of our preset cartpole-ppo but for one epoch: an update is a fraction of it
+        s = WORKS[
+            "solve-ppo"
+        ].settings  # that of our preset cartpole-ppo but for one epoch: an update is a fraction of it
         model(s | {"epochs": 1}, "ppo", 256, args.seed).learn(256)
     return {"seconds": since_start(), "steps": 0}
 

@@ -13,12 +13,11 @@ import json
 import sys
 import time
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-
-from works import EPISODES, WORKS, arguments, network_of, since_start, updates_per_round
 
 import gymnasium as gym
 import numpy as np
@@ -26,6 +25,8 @@ import torch
 from torch import Tensor, nn
 from torch.distributions import Categorical, Normal
 from torch.nn import functional as F
+
+from works import EPISODES, WORKS, arguments, network_of, since_start, updates_per_round
 
 torch.set_num_threads(1)
 Policy = Callable[[Tensor], np.ndarray]
@@ -45,7 +46,7 @@ class Clock:
 
 def mlp(sizes: list[int], activation: type[nn.Module]) -> nn.Sequential:
     layers: list[nn.Module] = []
-    for i, (inputs, outputs) in enumerate(zip(sizes, sizes[1:])):
+    for i, (inputs, outputs) in enumerate(pairwise(sizes)):
         layers += [nn.Linear(inputs, outputs)] + ([activation()] if i < len(sizes) - 2 else [])
     return nn.Sequential(*layers)
 
@@ -160,7 +161,9 @@ def ppo(s: dict[str, Any], total: int, seed: int, clock: Clock) -> tuple[list[nn
             kept["obs"][t], kept["action"][t], kept["reward"][t] = obs, action, torch.from_numpy(reward)
             kept["terminated"][t], kept["done"][t] = torch.from_numpy(terminated), torch.from_numpy(done)
             if t:
-                kept["next_value"][t - 1] = torch.where(kept["done"][t - 1] > 0, kept["next_value"][t - 1], kept["value"][t])
+                kept["next_value"][t - 1] = torch.where(
+                    kept["done"][t - 1] > 0, kept["next_value"][t - 1], kept["value"][t]
+                )
             if done.any():
                 with torch.no_grad():
                     kept["next_value"][t] = value(torch.from_numpy(successors(after, done, info))).squeeze(1)
