@@ -123,6 +123,7 @@ def write(found: list[table.Row], peers: set[str]) -> None:
     }
     RESULTS.parent.mkdir(exist_ok=True)
     rows = table.merged(old["rows"], found, WORKS)
+    rows = table.merged(rows, table.checkpoint_share(rows), WORKS)
     RESULTS.write_text(json.dumps({**about, "rows": rows}, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 

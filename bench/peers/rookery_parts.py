@@ -22,7 +22,7 @@ from rookery.core.spec import Leaf
 from rookery.data import ReplayConfig, ReplayStore
 from works import WORKS
 
-SPACE = Path.cwd()  # checkpoints are written beside the caller: a folder for temporary files may be memory
+SPACE = Path(__file__).resolve().parents[2] / "runs"  # for checkpoints: a folder for temporary files may be in memory
 
 
 def measure(args: argparse.Namespace) -> dict[str, Any]:
@@ -115,6 +115,7 @@ def checkpoint(args: argparse.Namespace) -> dict[str, Any]:
     """Seconds and bytes of the first checkpoint of a replay of frames, and of the next one after 10 000 more of them."""
     from rookery.run.checkpoint import Checkpoints
 
+    SPACE.mkdir(exist_ok=True)
     capacity, frames, columns = args.steps, 10_000, 8
     if args.steps > 500_000 and shutil.disk_usage(SPACE).free < 3 * capacity * 84 * 84:
         capacity = 100_000

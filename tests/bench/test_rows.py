@@ -5,7 +5,7 @@ import math
 
 import pytest
 
-from bench.tools import ROOT, rows, speed, works
+from bench.tools import ROOT, bench_tables, build, rows, speed, works
 
 SAME = {"seconds": 2.0, "steps": 1000, "updates": 250, "parameters": 100, "network": "4→128 128→130", "batch": 64}
 TRAIN = works.Work("train", ("stable-baselines3", "rookery"), works.RATE)
@@ -99,6 +99,14 @@ def test_own_figures_become_rows_of_their_own():
     assert (row["work"], row["median"], row["n"], row["target"]) == ("checkpoint-next", 2.0, 3, "≤ 5")
 
 
+def test_the_share_of_saving_is_known_once_saving_and_pace_are():
+    save = {"work": "checkpoint-next-seconds", "peer": "rookery", "median": 2.0, "n": 1}
+    pace = {"work": "pong-dqn-8env", "peer": "rookery compiled", "median": 125.0}  # 80 s for 10 000 steps
+    assert rows.checkpoint_share([save]) == []
+    (row,) = rows.checkpoint_share([save, pace])
+    assert (row["work"], row["median"]) == ("checkpoint-share", pytest.approx(100 * 2 / 82))
+
+
 def test_layers_are_compared_whether_or_not_heads_are_split():
     split = [(256, 3), (256,), (256, 256), (1, 256), (1, 256)]
     joint = [(256, 3), (256,), (256, 256), (2, 256)]
@@ -140,3 +148,27 @@ def test_a_partial_run_is_merged_into_the_results_on_disk(tmp_path, monkeypatch)
     assert [(r["work"], r["median"]) for r in stored["rows"]] == [("dqn-1env-1/1", 1.0), ("sac-256", 2.0)]
     assert stored["versions"] == {"tianshou": "1", "torchrl": "1"}
     assert {"machine", "cores", "commit", "date"} <= set(stored)
+
+
+def test_the_short_table_has_one_line_per_work_and_the_whole_one_every_row(tmp_path):
+    file = tmp_path / "latest.json"
+    assert "make bench" in bench_tables.short(file, build.table)
+    about = {
+        "unit": "env steps / s",
+        "n": 5,
+        "base": "stable-baselines3",
+        "target": "≥ 8 ×",
+        "network": "4→128",
+        "batch": 64,
+    }
+    spread = {"low": 90.0, "high": 110.0, "ratio_low": 1.0, "ratio_high": 1.0}
+    theirs = {"work": "dqn-1env-1/1", "peer": "stable-baselines3", "median": 100.0, "ratio": 1.0} | about | spread
+    ours = theirs | {"peer": "rookery compiled", "median": 850.0, "ratio": 8.5, "ratio_low": 8.0, "ratio_high": 9.0}
+    other = theirs | {"work": "replay-add", "unit": "µs", "date": "2026-01-02T03:04:05", "commit": "abc"}
+    head = {"machine": "a CPU", "cores": 2, "versions": {"torch": "2"}, "commit": "abc"}
+    file.write_text(json.dumps(head | {"rows": [theirs, ours, other]}))
+    short, whole = (make(file, build.table).splitlines() for make in (bench_tables.short, bench_tables.whole))
+    assert short[4:] == ["| DQN, 1 env, 1 update per step | 850 / s | 100 / s | 8.50 [8, 9] | 5 |"]
+    assert len(whole) == 4 + 3
+    assert "| replay-add | stable-baselines3 | 100 [90, 110] | µs | 1.00 [1, 1] |" in whole[-1]
+    assert whole[-1].endswith("| 4→128 | 64 | abc | 2026-01-02 |")

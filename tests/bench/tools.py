@@ -8,9 +8,10 @@ sys.path.insert(0, str(ROOT / "bench"))
 sys.path.insert(0, str(ROOT / "docs"))
 
 import bench_tables  # noqa: E402
+import build  # noqa: E402
 
 import rows  # noqa: E402
 import speed  # noqa: E402
 import works  # noqa: E402
 
-__all__ = ["ROOT", "bench_tables", "rows", "speed", "works"]
+__all__ = ["ROOT", "bench_tables", "build", "rows", "speed", "works"]
