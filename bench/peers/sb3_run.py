@@ -46,7 +46,16 @@ def model(s: dict[str, Any], algo: str, total: int, seed: int) -> Any:
     common |= {"policy_kwargs": {"net_arch": s["hidden"]}}
     pixels = s["env"].startswith("ALE/")
     if pixels:
-        envs, policy = VecFrameStack(make_atari_env(s["env"], s["envs"], seed=seed), 4), "CnnPolicy"
+        import ale_py
+        import gymnasium
+
+        gymnasium.register_envs(ale_py)
+        bare = {
+            "frameskip": 1,
+            "repeat_action_probability": 0.0,
+        }  # SB3's wrapper skips frames; no sticky actions, as ours
+        games = make_atari_env(s["env"], s["envs"], seed=seed, env_kwargs=bare)
+        envs, policy = VecFrameStack(games, 4), "CnnPolicy"
         common["policy_kwargs"] = {"net_arch": []}  # SB3's convolutional encoder ends with 512 units of its own
     else:
         envs, policy = make_vec_env(s["env"], s["envs"], seed=seed), "MlpPolicy"
