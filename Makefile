@@ -38,7 +38,7 @@ test-all: check ## the full matrix, with the extras it needs
 learn: $(STAMP) ## the learning gates: all seeds of the gold presets (hours)
 	$(BIN)/python bench/learn.py
 
-bench: $(STAMP) ## speed, interleaved with Stable-Baselines3 in a venv of its own
+bench: $(STAMP) ## speed, interleaved with other libraries in venvs of their own
 	$(BIN)/python bench/speed.py
 
 chaos: $(STAMP) ## kill -9 at 50 random moments per algorithm, resume, compare bit for bit
