@@ -51,6 +51,7 @@ CONTENDERS = {
     "rookery": Contender("rookery", "compiled"),
     "rookery eager": Contender("rookery", "eager"),
     "rookery compiled": Contender("rookery", "compiled"),
+    "rookery compiled, native engine": Contender("rookery", "compiled, native engine"),
     "rookery native": Contender("rookery", "native"),
     "rookery gymnasium": Contender("rookery", "gymnasium"),
 }
@@ -76,7 +77,7 @@ def measure(name: str, work: Work, peers: Iterable[str], size: tuple[int, int], 
     chosen, seen = {peer: CONTENDERS[peer] for peer in peers}, {}
     for contender in chosen.values():  # installing and building artefacts is not part of the race
         venvs.python_of(contender.peer)
-        if contender.mode == "compiled" and work.kind in ("train", "solve", "process"):
+        if contender.mode.startswith("compiled") and work.kind in ("train", "solve", "process"):
             run(command(name, contender, work.quick or size, seed=0))
     for seed in range(rounds):
         for peer, contender in chosen.items():

@@ -8,7 +8,8 @@ Kinds of works:
     train      env steps per second of a whole training loop after WARM steps
     operation  microseconds per call of a replay of 100 000 steps that was filled before; STEPS counts the calls
     engine     env steps per second of 8 envs with random actions
-    solve      seconds from the start of the process to the end of 10 greedy episodes with the last policy; never if it is too weak
+    solve      seconds from the start of the process to the end of 10 greedy episodes with the last policy; never if it is too weak.
+               Every contender looks at its policy so every LOOK env steps and stops when it is good enough
     process    seconds from the start of the process to a certain point
     own        figures of Rookery alone, several of one script
 """
@@ -88,6 +89,7 @@ ZOO_DQN = DQN | {
 REPLAY = {"capacity": 100_000, "batch": 64, "obs": 4, "actions": 2, "alpha": 0.6, "beta": 0.4}
 SOLVED = 475.0
 EPISODES = 10  # greedy episodes of a solve
+LOOK = 2_500  # env steps between looks at the policy in a solve, by whose greedy episodes a run ends as soon as it is good enough
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +112,14 @@ class Work:
         return self.unit.endswith("/ s")
 
 
-LOOPS = ("stable-baselines3", "single file", "tianshou", "rookery eager", "rookery compiled")
+LOOPS = (
+    "stable-baselines3",
+    "single file",
+    "tianshou",
+    "rookery eager",
+    "rookery compiled",
+    "rookery compiled, native engine",
+)
 RATE, MICRO = "env steps / s", "µs"
 
 

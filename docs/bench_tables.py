@@ -15,7 +15,7 @@ SHORT = {  # works of the README's table → what they are called there
     "solve-ppo": "CartPole ≥ 475 with PPO, from process start",
     "solve-dqn": "CartPole ≥ 475 with DQN, from process start",
 }
-OURS = ("rookery compiled", "rookery")
+OURS = ("rookery compiled, native engine", "rookery compiled", "rookery")
 MISSING = "Not measured yet: `make bench`.\n"
 Table = Callable[[list[str], list[list[str]]], str]
 
@@ -35,8 +35,10 @@ def short(file: Path, table: Table) -> str:
         theirs = by.get((work, "stable-baselines3"))
         ours = next((by[work, peer] for peer in OURS if (work, peer) in by), None)
         if ours and theirs:
-            lines.append([told, value(ours), value(theirs), ratio(ours), str(ours["n"])])
-    return about(measured) + table(["work", "Rookery", "Stable-Baselines3", "ratio", "n"], lines)
+            plain = by.get((work, "rookery compiled"))
+            lines.append([told, value(ours), value(theirs), ratio(ours), ratio(plain) if plain else "", str(ours["n"])])
+    head = ["work", "Rookery", "Stable-Baselines3", "ratio", "ratio with gymnasium's env", "n"]
+    return about(measured) + table(head, lines)
 
 
 def whole(file: Path, table: Table) -> str:

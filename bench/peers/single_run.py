@@ -9,7 +9,9 @@ python single_run.py WORK WARM STEPS [--seed N]
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
+import math
 import sys
 import time
 from collections.abc import Callable
@@ -26,19 +28,26 @@ from torch import Tensor, nn
 from torch.distributions import Categorical, Normal
 from torch.nn import functional as F
 
-from works import EPISODES, WORKS, arguments, network_of, since_start, updates_per_round
+from works import EPISODES, LOOK, SOLVED, WORKS, arguments, network_of, since_start, updates_per_round
 
 torch.set_num_threads(1)
 Policy = Callable[[Tensor], np.ndarray]
 
 
+class Solved(Exception):
+    """The policy is good enough: the loop ends here."""
+
+
 class Clock:
     """Time and counters at the end of the warm-up and at the end."""
 
-    def __init__(self, warm: int):
-        self.warm, self.marks = warm, []
+    def __init__(self, warm: int, judge: Callable[[Policy], None] | None = None):
+        self.warm, self.marks, self.judge, self.looked = warm, [], judge, 0
 
-    def __call__(self, steps: int, updates: int) -> None:
+    def __call__(self, steps: int, updates: int, policy: Policy) -> None:
+        if self.judge is not None and steps // LOOK > self.looked:
+            self.looked = steps // LOOK
+            self.judge(policy)
         if steps >= self.warm:
             mark = (time.perf_counter(), steps, updates)
             self.marks = [self.marks[0], mark] if self.marks else [mark]
@@ -110,7 +119,7 @@ def dqn(s: dict[str, Any], total: int, seed: int, clock: Clock) -> tuple[list[nn
             after, reward, terminated, truncated, info = envs.step(action)
             replay.add(obs, action, reward, successors(after, terminated | truncated, info), terminated)
             obs, steps = after, steps + len(obs)
-        clock(steps, updates)
+        clock(steps, updates, lambda x: q(x).argmax(1).numpy())
         if steps <= s["min_fill"]:
             continue
         if "burst" in s:
@@ -171,7 +180,7 @@ def ppo(s: dict[str, Any], total: int, seed: int, clock: Clock) -> tuple[list[nn
         with torch.no_grad():
             last = value(obs).squeeze(1)
         kept["next_value"][-1] = torch.where(kept["done"][-1] > 0, kept["next_value"][-1], last)
-        clock(steps, updates)
+        clock(steps, updates, lambda x: policy(x).argmax(1).numpy())
         advantage, running = torch.zeros(shape), torch.zeros(s["envs"])
         for t in reversed(range(rows)):
             alive = 1 - kept["terminated"][t]
@@ -235,7 +244,7 @@ def sac(s: dict[str, Any], total: int, seed: int, clock: Clock) -> tuple[list[nn
         after, reward, terminated, truncated, info = envs.step(action * high.numpy())
         replay.add(obs, action, reward, successors(after, terminated | truncated, info), terminated)
         obs, steps = after, steps + s["envs"]
-        clock(steps, updates)
+        clock(steps, updates, lambda x: actor(x)[..., :width].tanh().numpy())
         if steps <= s["min_fill"]:
             continue
         b_obs, b_action, b_reward, b_next, b_terminated = replay.sample(rng, s["batch"])
@@ -286,17 +295,25 @@ def train(args: argparse.Namespace) -> dict[str, Any]:
 
 def solve(args: argparse.Namespace) -> dict[str, Any]:
     s, imported = WORKS[args.work].settings, since_start()
-    clock = Clock(0)
-    _, policy = LOOPS[args.work.split("-")[1]](s, args.steps, args.seed, clock)
-    envs, obs = make_envs(s | {"envs": EPISODES}, 1_000 + args.seed)
-    total, alive = np.zeros(EPISODES), np.ones(EPISODES, bool)
-    while alive.any():
-        with torch.no_grad():
-            obs, reward, terminated, truncated, _ = envs.step(policy(torch.from_numpy(obs)))
-        total += reward * alive
-        alive &= ~(terminated | truncated)
-    counts = {"steps": clock.marks[-1][1], "updates": clock.marks[-1][2], "imported": imported}
-    return counts | {"seconds": since_start(), "return": float(total.mean())}
+    last = {"return": -math.inf}
+
+    def judge(policy: Policy) -> None:
+        envs, obs = make_envs(s | {"envs": EPISODES}, 1_000 + args.seed)
+        total, alive = np.zeros(EPISODES), np.ones(EPISODES, bool)
+        while alive.any():
+            with torch.no_grad():
+                obs, reward, terminated, truncated, _ = envs.step(policy(torch.from_numpy(obs)))
+            total += reward * alive
+            alive &= ~(terminated | truncated)
+        last.update({"return": float(total.mean()), "seconds": since_start()})
+        if total.mean() >= SOLVED:
+            raise Solved
+
+    clock = Clock(0, judge)
+    with contextlib.suppress(Solved):
+        _, policy = LOOPS[args.work.split("-")[1]](s, args.steps, args.seed, clock)
+        judge(policy)
+    return {"steps": clock.marks[-1][1], "updates": clock.marks[-1][2], "imported": imported} | last
 
 
 def engine(args: argparse.Namespace) -> dict[str, Any]:
