@@ -166,9 +166,10 @@ def test_the_short_table_has_one_line_per_work_and_the_whole_one_every_row(tmp_p
     ours = theirs | {"peer": "rookery compiled", "median": 850.0, "ratio": 8.5, "ratio_low": 8.0, "ratio_high": 9.0}
     other = theirs | {"work": "replay-add", "unit": "µs", "date": "2026-01-02T03:04:05", "commit": "abc"}
     head = {"machine": "a CPU", "cores": 2, "versions": {"torch": "2"}, "commit": "abc"}
-    file.write_text(json.dumps(head | {"rows": [theirs, ours, other]}))
+    fast = ours | {"peer": "rookery compiled, native engine", "median": 900.0, "ratio": 9.0}
+    file.write_text(json.dumps(head | {"rows": [theirs, ours, fast, other]}))
     short, whole = (make(file, build.table).splitlines() for make in (bench_tables.short, bench_tables.whole))
-    assert short[4:] == ["| DQN, 1 env, 1 update per step | 850 / s | 100 / s | 8.50 [8, 9] | 5 |"]
-    assert len(whole) == 4 + 3
+    assert short[4:] == ["| DQN, 1 env, 1 update per step | 900 / s | 100 / s | 9.00 [8, 9] | 8.50 [8, 9] | 5 |"]
+    assert len(whole) == 4 + 4
     assert "| replay-add | stable-baselines3 | 100 [90, 110] | µs | 1.00 [1, 1] |" in whole[-1]
     assert whole[-1].endswith("| 4→128 | 64 | abc | 2026-01-02 |")
