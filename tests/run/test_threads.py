@@ -133,6 +133,7 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> dict[str, set[int]]:
     return found
 
 
+@pytest.mark.slow
 def test_collectors_and_evaluations_act_with_one_thread_while_the_learner_has_two(seen: Any, tmp_path: Path) -> None:
     Experiment("cartpole-dqn", overrides=[*TINY, "store.batch_size=64", "run.threads=2"], out=tmp_path / "run").train()
     assert seen == {"act": {1}, "learn": {2}}
