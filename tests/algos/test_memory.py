@@ -172,6 +172,7 @@ def test_holes_of_a_rollout_do_not_count_and_do_not_move_the_memory():
     assert torch.allclose(one.nets["ac"].value, two.nets["ac"].value, atol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("algo", "name", "batch"), [
     (lambda: R2D2(R2D2Config(burn_in=1, sequence=2, overlap=0), OBS, TWO, LSTM), "update", lambda it: windows(3, 2)),
     (lambda: PPO(PPOConfig(rollout=6, sequence=2), OBS, TWO, GRU), "update", lambda it: it.prepare(rollout(cells=("h",)))),

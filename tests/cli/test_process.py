@@ -11,7 +11,9 @@ import time
 from pathlib import Path
 
 ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1"}
-COMMAND = [sys.executable, "-c", "import sys; from rookery.cli.main import main; main()"]
+COMMAND = [sys.executable, "-c", "import sys; import pytest
+
+from rookery.cli.main import main; main()"]
 
 
 def rookery(*arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
@@ -61,6 +63,7 @@ def test_a_closed_pipe_gives_no_traceback(tmp_path: Path) -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
+@pytest.mark.slow
 def test_sigterm_saves_and_exits_143_and_resume_finishes(tmp_path: Path) -> None:
     arguments = [
         "train",

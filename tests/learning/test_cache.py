@@ -138,6 +138,7 @@ DAMAGES = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_what_is_damaged_or_foreign_is_built_again_with_one_warning(folder, stand_in, caplog, damage):
     key = built(folder).key
