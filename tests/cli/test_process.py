@@ -10,10 +10,10 @@ import sys
 import time
 from pathlib import Path
 
-ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1"}
-COMMAND = [sys.executable, "-c", "import sys; import pytest
+import pytest
 
-from rookery.cli.main import main; main()"]
+ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1"}
+COMMAND = [sys.executable, "-c", "import sys; from rookery.cli.main import main; main()"]
 
 
 def rookery(*arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
