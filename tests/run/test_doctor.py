@@ -23,6 +23,8 @@ from rookery.run.remarks import remarks
 from rookery.run.resolve import Config, load_config
 from rookery.run.trial import SHARES, open_trial
 
+pytestmark = pytest.mark.slow
+
 QUICK = ["learning.mode=eager", "eval.episodes=6", "eval.num=1"]
 FILL = ["store.min_fill=32", "store.batch_size=16"]
 
