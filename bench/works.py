@@ -17,6 +17,7 @@ Kinds of works:
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import time
 from collections.abc import Iterable
@@ -248,6 +249,19 @@ def network_of(shapes: Iterable[tuple[int, ...]]) -> str:
                 inputs *= size
             found[inputs] = found.get(inputs, 0) + shape[0]
     return " ".join(f"{inputs}→{outputs}" for inputs, outputs in sorted(found.items()))
+
+
+def answer(marks: list[tuple[float, int, int]], shapes: Iterable[tuple[int, ...]], batch: int) -> dict[str, Any]:
+    """What a training loop reports: from the first to the last of its marks (time, env steps, updates), with these parameters."""
+    (t0, s0, u0), (t1, s1, u1), shapes = marks[0], marks[-1], list(shapes)
+    done = {"seconds": t1 - t0, "steps": s1 - s0, "updates": u1 - u0, "batch": batch}
+    return done | {"parameters": sum(math.prod(shape) for shape in shapes), "network": network_of(shapes)}
+
+
+def batch_of(settings: dict[str, Any]) -> int:
+    """Rows of one update."""
+    s = settings
+    return s["batch"] if "batch" in s else s["envs"] * s["rollout"] // s["minibatches"]
 
 
 def updates_per_round(settings: dict[str, Any]) -> tuple[int, int]:

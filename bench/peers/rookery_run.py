@@ -15,9 +15,10 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from works import EPISODES, LOOK, SOLVED, WORKS, arguments, network_of, since_start
+from works import EPISODES, LOOK, SOLVED, WORKS, answer, arguments, batch_of, since_start
 
-QUIET = ["eval.every_steps=0", "checkpoint.every_steps=0", "checkpoint.at_end=false"]
+QUIET = ["checkpoint.every_steps=0", "checkpoint.at_end=false"]
+UNJUDGED = ["eval.every_steps=0", "eval.at_end=false"]
 SINKS = "log.sinks=[jsonl,tensorboard]"
 FAST = {"solve-ppo": "cartpole-ppo", "solve-dqn": "cartpole-dqn"}  # presets of `solve`, as they are
 
@@ -57,7 +58,7 @@ def train(args: argparse.Namespace) -> dict[str, Any]:
     watch = _stopwatch(args.warm)
     total, s = args.warm + args.steps, work.settings
     every = s["envs"] * s["rollout"] if "rollout" in s else math.gcd(args.warm, args.steps)
-    words = [*overrides(s, args.work.split("-")[0] if "pong" not in args.work else "dqn"), *QUIET]
+    words = [*overrides(s, args.work.split("-")[0] if "pong" not in args.work else "dqn"), *QUIET, *UNJUDGED]
     mode, _, engine = args.mode.partition(", ")
     words += [
         f"learning.mode={mode}",
@@ -66,22 +67,13 @@ def train(args: argparse.Namespace) -> dict[str, Any]:
         f"log.every_steps={every}",
         f"run.seed={args.seed}",
     ]
-    words += ["eval.at_end=false", SINKS]
+    words.append(SINKS)
     with tempfile.TemporaryDirectory() as folder:
         experiment = rookery.Experiment(overrides=words, callbacks=[watch], out=Path(folder) / "run")
         experiment.train()
         learned = [net for net in experiment.trainer.learner.nets.values() if not net.is_target]
-    (t0, s0, u0), (t1, s1, u1) = watch.marks[0], watch.marks[-1]
-    shapes = [tuple(p.shape) for net in learned for p in net.module.parameters()]
-    batch = s["batch"] if "batch" in s else s["envs"] * s["rollout"] // s["minibatches"]
-    return {
-        "seconds": t1 - t0,
-        "steps": s1 - s0,
-        "updates": u1 - u0,
-        "parameters": sum(len(net.value) for net in learned),
-        "network": network_of(shapes),
-        "batch": batch,
-    }
+    shapes = (tuple(p.shape) for net in learned for p in net.module.parameters())
+    return answer(watch.marks, shapes, batch_of(s))
 
 
 def _stopwatch(warm: int) -> Any:
@@ -115,7 +107,7 @@ def solve(args: argparse.Namespace) -> dict[str, Any]:
             self.seconds = since_start()
 
     imported = since_start()
-    words = [*QUIET[1:], f"eval.every_steps={LOOK}", f"eval.episodes={EPISODES}", f"eval.num={EPISODES}"]
+    words = [*QUIET, f"eval.every_steps={LOOK}", f"eval.episodes={EPISODES}", f"eval.num={EPISODES}"]
     words += [f"train.stop={{eval/return_mean: {SOLVED}}}"]
     words += [f"learning.mode={args.mode}", "log.every_steps=5000", "log.sinks=[jsonl]", f"run.seed={args.seed}"]
     watch = Stopwatch()
@@ -140,9 +132,9 @@ def process(args: argparse.Namespace) -> dict[str, Any]:
 
         words = [
             *QUIET,
+            *UNJUDGED,
             "train.max_updates=1",
             "learning.mode=compiled",
-            "eval.at_end=false",
             SINKS,
         ]
         with tempfile.TemporaryDirectory() as folder:
@@ -156,10 +148,10 @@ def main() -> None:
     if kind in ("operation", "engine", "own"):
         import rookery_parts
 
-        answer = rookery_parts.measure(args)
+        told = rookery_parts.measure(args)
     else:
-        answer = {"train": train, "solve": solve, "process": process}[kind](args)
-    print(json.dumps(answer))
+        told = {"train": train, "solve": solve, "process": process}[kind](args)
+    print(json.dumps(told))
 
 
 if __name__ == "__main__":

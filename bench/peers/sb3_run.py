@@ -22,7 +22,7 @@ from stable_baselines3.common.env_util import make_atari_env, make_vec_env
 from stable_baselines3.common.evaluation import evaluate_policy
 from stable_baselines3.common.vec_env import VecFrameStack
 
-from works import EPISODES, LOOK, SOLVED, WORKS, arguments, network_of, since_start, updates_per_round
+from works import EPISODES, LOOK, SOLVED, WORKS, answer, arguments, since_start, updates_per_round
 
 torch.set_num_threads(1)
 
@@ -96,14 +96,10 @@ def train(args: argparse.Namespace) -> dict[str, Any]:
     s, algo, total = WORKS[args.work].settings, algo_of(args.work), args.warm + args.steps
     watch, agent = Stopwatch(args.warm), model(s, algo, total, args.seed)
     agent.learn(total, callback=watch)
-    (t0, s0, u0), (t1, s1, u1) = watch.marks[0], watch.marks[-1]
+    each = s["minibatches"] if algo == "ppo" else 1  # PPO counts epochs
+    marks = [(seconds, steps, updates * each) for seconds, steps, updates in watch.marks]
     learned = [p for name, p in agent.policy.named_parameters() if "target" not in name]
-    updates = (u1 - u0) * (s["minibatches"] if algo == "ppo" else 1)  # PPO counts epochs
-    counts = {"seconds": t1 - t0, "steps": s1 - s0, "updates": updates, "batch": agent.batch_size}
-    return counts | {
-        "parameters": sum(p.numel() for p in learned),
-        "network": network_of(tuple(p.shape) for p in learned),
-    }
+    return answer(marks, (tuple(p.shape) for p in learned), agent.batch_size)
 
 
 def solve(args: argparse.Namespace) -> dict[str, Any]:

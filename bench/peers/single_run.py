@@ -28,7 +28,7 @@ from torch import Tensor, nn
 from torch.distributions import Categorical, Normal
 from torch.nn import functional as F
 
-from works import EPISODES, LOOK, SOLVED, WORKS, arguments, network_of, since_start, updates_per_round
+from works import EPISODES, LOOK, SOLVED, WORKS, answer, arguments, batch_of, since_start, updates_per_round
 
 torch.set_num_threads(1)
 Policy = Callable[[Tensor], np.ndarray]
@@ -281,16 +281,7 @@ def train(args: argparse.Namespace) -> dict[str, Any]:
     s, clock = WORKS[args.work].settings, Clock(args.warm)
     algo = args.work.split("-")[0]
     nets, _ = LOOPS[algo](s, args.warm + args.steps, args.seed, clock)
-    (t0, s0, u0), (t1, s1, u1) = clock.marks[0], clock.marks[-1]
-    learned = [p for net in nets for p in net.parameters()]
-    return {
-        "seconds": t1 - t0,
-        "steps": s1 - s0,
-        "updates": u1 - u0,
-        "parameters": sum(p.numel() for p in learned),
-        "network": network_of(tuple(p.shape) for p in learned),
-        "batch": s["batch"] if "batch" in s else s["envs"] * s["rollout"] // s["minibatches"],
-    }
+    return answer(clock.marks, (tuple(p.shape) for net in nets for p in net.parameters()), batch_of(s))
 
 
 def solve(args: argparse.Namespace) -> dict[str, Any]:

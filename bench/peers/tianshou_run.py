@@ -29,7 +29,7 @@ from tianshou.utils.net.common import Net
 from tianshou.utils.net.continuous import ContinuousActorProbabilistic, ContinuousCritic
 from tianshou.utils.net.discrete import DiscreteActor, DiscreteCritic
 
-from works import WORKS, arguments, network_of, since_start, updates_per_round
+from works import WORKS, answer, arguments, batch_of, since_start, updates_per_round
 
 torch.set_num_threads(1)
 
@@ -119,22 +119,14 @@ def train(args: argparse.Namespace) -> dict[str, Any]:
         "show_progress": False,
     }
     if name == "ppo":
-        batch = s["envs"] * s["rollout"] // s["minibatches"]
+        batch = batch_of(s)
         params = OnPolicyTrainerParams(batch_size=batch, update_step_num_repetitions=s["epochs"], **common)
     else:
         batch, share = s["batch"], s["updates_per_step"]
         params = OffPolicyTrainerParams(batch_size=batch, update_step_num_gradient_steps_per_sample=share, **common)
     algo.run_training(params)
-    (t0, s0, u0), (t1, s1, u1) = marks[0], marks[-1]
     learned = [p for key, p in algo.named_parameters() if "old" not in key and "lagged" not in key]
-    return {
-        "seconds": t1 - t0,
-        "steps": s1 - s0,
-        "updates": u1 - u0,
-        "parameters": sum(p.numel() for p in learned),
-        "network": network_of(tuple(p.shape) for p in learned),
-        "batch": batch,
-    }
+    return answer(marks, (tuple(p.shape) for p in learned), batch)
 
 
 def _counted(algo: Any) -> dict[str, int]:

@@ -23,7 +23,7 @@ from torchrl.envs import GymEnv, RewardSum, SerialEnv, StepCounter, TransformedE
 from torchrl.modules import MLP, EGreedyModule, QValueActor
 from torchrl.objectives import DQNLoss, HardUpdate
 
-from works import WORKS, arguments, network_of, updates_per_round
+from works import WORKS, answer, arguments, updates_per_round
 
 torch.set_num_threads(1)
 
@@ -73,16 +73,7 @@ def train(args: argparse.Namespace) -> dict[str, Any]:
             adam.step()
             follow.step()
             updates += 1
-    (t0, s0, u0), (t1, s1, u1) = marks[0], marks[-1]
-    learned = list(net.parameters())
-    return {
-        "seconds": t1 - t0,
-        "steps": s1 - s0,
-        "updates": u1 - u0,
-        "parameters": sum(p.numel() for p in learned),
-        "network": network_of(tuple(p.shape) for p in learned),
-        "batch": s["batch"],
-    }
+    return answer(marks, (tuple(p.shape) for p in net.parameters()), s["batch"])
 
 
 if __name__ == "__main__":

@@ -16,14 +16,14 @@ from contextlib import ExitStack
 from functools import partial
 from typing import Any
 
-from rookery.core.errors import CheckpointError, ConfigError, Diverged, EnvError, UsageError
+from rookery.core.errors import ConfigError, Diverged, EnvError, UsageError
 from rookery.core.registry import did_you_mean
 from rookery.core.spec import describe, spec_of
 from rookery.core.tree import Tree, tree_copy_into
 from rookery.envs.actions import not_finite, shape_problem, split
 from rookery.envs.fronts import Dicts, Front, Parallel, Turns
 from rookery.envs.multi import MultiEnv, MultiStep
-from rookery.envs.replay import ActionLog, same_bits
+from rookery.envs.replay import ActionLog, check_count, same_bits
 from rookery.envs.settings import BEFORE, Call, Settings
 from rookery.envs.table import Table
 from rookery.envs.vector import SeedOf
@@ -116,10 +116,7 @@ class Agents(MultiEnv):
 
     def restore(self, state: dict[str, Any]) -> None:
         envs = state["envs"]
-        if envs and len(envs) != self.num:
-            raise CheckpointError(
-                f"the checkpoint holds {len(envs)} envs of {self.name}, this run has {self.num}: set env.num={len(envs)}"
-            )
+        check_count(len(envs), self.num, self.name)
         self.exactness = state["exactness"]
         for table in self._tables if envs else ():
             self._restore_env(table, envs[str(table.index)])

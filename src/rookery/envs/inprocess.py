@@ -23,7 +23,7 @@ from rookery.core.spec import describe, spec_of
 from rookery.core.tree import Tree, tree_copy_into
 from rookery.envs.actions import not_finite, quicken, split
 from rookery.envs.boundary import LARGEST, BadValue, number, reset_problem, step_problem
-from rookery.envs.replay import ActionLog, give_snapshot, same_bits, snapshot_layers, take_snapshot
+from rookery.envs.replay import ActionLog, check_count, give_snapshot, same_bits, snapshot_layers, take_snapshot
 from rookery.envs.settings import BEFORE, Settings
 from rookery.envs.vector import ENDLESS, OTHER_ENGINE, SeedOf, Step, VectorEnv
 
@@ -211,10 +211,7 @@ class InProcess(VectorEnv):
         if "envs" not in state:
             raise CheckpointError(f"the checkpoint of {self.name} was {OTHER_ENGINE}")
         envs = state["envs"]
-        if envs and len(envs) != self.num:
-            raise CheckpointError(
-                f"the checkpoint holds {len(envs)} envs of {self.name}, this run has {self.num}: set env.num={len(envs)}"
-            )
+        check_count(len(envs), self.num, self.name)
         self._clear()
         self.exactness = state["exactness"]
         self.renewed[:] = False

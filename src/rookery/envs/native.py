@@ -17,6 +17,7 @@ from rookery.core.chunk import EpisodeEnd
 from rookery.core.errors import CheckpointError, Diverged, EnvError, UsageError
 from rookery.core.tree import Tree
 from rookery.envs import native_cartpole, native_pendulum
+from rookery.envs.replay import check_count
 from rookery.envs.vector import ENDLESS, OTHER_ENGINE, SeedOf, Step, VectorEnv
 
 TASKS: dict[str, ModuleType] = {task.ENTRY_POINT: task for task in (native_cartpole, native_pendulum)}
@@ -100,11 +101,7 @@ class Native(VectorEnv):
         if "native" not in state:
             raise CheckpointError(f"the checkpoint of {self.name} was {OTHER_ENGINE}")
         saved = state["native"]
-        if saved and len(saved["episode"]) != self.num:
-            count = len(saved["episode"])
-            raise CheckpointError(
-                f"the checkpoint holds {count} envs of {self.name}, this run has {self.num}: set env.num={count}"
-            )
+        check_count(len(saved.get("episode", ())), self.num, self.name)
         self._clear()
         self.exactness, self._ready = state["exactness"], bool(saved)
         if not saved:

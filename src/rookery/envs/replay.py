@@ -19,6 +19,7 @@ import gymnasium
 import numpy as np
 from gymnasium import wrappers as known
 
+from rookery.core.errors import CheckpointError
 from rookery.core.tree import Tree, leaves, tree_map
 
 LONGEST = 2**20  # actions kept per episode; beyond that, replaying would take longer than it is worth
@@ -99,6 +100,12 @@ def give_snapshot(layers: list[Any], state: dict[str, Any]) -> None:
             layer.restore_snapshot(state[str(k)])
         else:
             layer._elapsed_steps = int(state[str(k)]["elapsed"])
+
+
+def check_count(saved: int, num: int, name: str) -> None:
+    """A checkpoint holds as many envs as the run has, or none if it was saved before the first reset."""
+    if saved not in (0, num):
+        raise CheckpointError(f"the checkpoint holds {saved} envs of {name}, this run has {num}: set env.num={saved}")
 
 
 def same_bits(a: Tree, b: Tree) -> bool:
