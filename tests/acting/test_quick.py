@@ -15,7 +15,7 @@ from rookery.algos.ppo import PPO
 from rookery.algos.sac import SAC
 from rookery.core.rng import Streams
 from rookery.core.spec import spec_of
-from rookery.kernels.act import NONE, RELU, TANH, perceptron
+from rookery.kernels.act import LANES, NONE, RELU, TANH, perceptron
 from rookery.learning.learner import Learner
 from rookery.nets.config import ModelConfig
 
@@ -80,38 +80,41 @@ def test_the_outputs_are_those_of_torch_also_after_the_weights_changed(case, row
             assert found[name] == pytest.approx(wanted[name], rel=1e-4, abs=1e-5), (case, name)
 
 
-def test_a_perceptron_by_hand():
+@pytest.mark.parametrize("rows", [1, 8])
+def test_a_perceptron_by_hand(rows):
     # layer 1: W = [[1, 2], [3, −4]], b = [0.5, 0]; layer 2: W = [[2, −1]], b = [1]; x = [1, 1]
     flat = np.array([1, 2, 3, -4, 0.5, 0, 2, -1, 1], np.float32)
-    x, out = np.array([[1, 1]], np.float32), np.zeros((1, 1), np.float32)
+    x, out = np.array([[1, 1]] * rows, np.float32), np.zeros((rows, 1), np.float32)
     for activation, wanted in ((NONE, 2 * 3.5 + 1 + 1), (RELU, 2 * 3.5 + 1), (TANH, 2 * np.tanh(3.5) + np.tanh(1) + 1)):
         layers = np.array([[2, 2, 0, 4, activation], [2, 1, 6, 8, NONE]])
-        perceptron(x, flat, layers, np.zeros((2, 2), np.float32), out)
-        assert out[0, 0] == pytest.approx(wanted, rel=1e-6)
+        perceptron(x, flat, layers, np.zeros((3, 2, LANES), np.float32), out)
+        assert out == pytest.approx(wanted, rel=1e-6)
 
 
+@pytest.mark.parametrize("rows", [1, 4, 8, 17])
 @pytest.mark.parametrize("widths", [(1, 1), (3, 8), (5, 9), (16, 23, 8, 1)])
-def test_perceptrons_of_all_widths_equal_numpy(widths):
+def test_perceptrons_of_all_widths_equal_numpy(widths, rows):
     rng, layers, flat, at = np.random.default_rng(0), [], [], 0
     for n_in, n_out in itertools.pairwise(widths):
         layers.append([n_in, n_out, at, at + n_in * n_out, TANH])
         flat.append(rng.normal(size=n_in * n_out + n_out).astype(np.float32))
         at += n_in * n_out + n_out
-    x = rng.normal(size=(4, widths[0])).astype(np.float32)
-    out = np.zeros((4, widths[-1]), np.float32)
-    perceptron(x, np.concatenate(flat), np.array(layers), np.zeros((2, max(widths)), np.float32), out)
+    x = rng.normal(size=(rows, widths[0])).astype(np.float32)
+    out = np.zeros((rows, widths[-1]), np.float32)
+    perceptron(x, np.concatenate(flat), np.array(layers), np.full((3, max(widths), LANES), np.nan, np.float32), out)
     wanted = x.astype(np.float64)
     for (n_in, n_out), part in zip(itertools.pairwise(widths), flat):
         wanted = np.tanh(wanted @ part[: n_in * n_out].reshape(n_out, n_in).T + part[n_in * n_out :])
     assert out == pytest.approx(wanted, abs=1e-5)
 
 
-def test_a_row_does_not_depend_on_the_others():
+@pytest.mark.parametrize("rows", [2, 5, 8, 11])
+def test_a_row_does_not_depend_on_the_others(rows):
     actor, _ = made(DQN)
-    obs = some(8)
+    obs = some(rows)
     actor.act(obs, None, greedy=True)
     together = actor._quick(obs)[0]["q"].copy()
-    for i in range(8):
+    for i in range(rows):
         actor.act(obs[i : i + 1], None, greedy=True)
         assert (actor._quick(obs[i : i + 1])[0]["q"] == together[i]).all()
 

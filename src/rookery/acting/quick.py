@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from rookery.core.tree import Tree, leaves, tree_map
-from rookery.kernels.act import ACTIVATION, N_IN, N_OUT, NONE, RELU, TANH, perceptron
+from rookery.kernels.act import ACTIVATION, LANES, N_IN, N_OUT, NONE, RELU, TANH, perceptron
 
 aten = torch.ops.aten
 MOST = 150_000  # products per call: beyond, torch's matrix kernels win
@@ -86,7 +86,7 @@ class Chain:
     def _arrays(self, batch: int) -> tuple[np.ndarray, ...]:
         """(weights, table of layers, scratch, room for the result) of the kernel."""
         layers = np.array(self.layers, np.int64)
-        scratch = np.zeros((2, layers[:, N_OUT].max()), np.float32)
+        scratch = np.zeros((3, layers[:, [N_IN, N_OUT]].max(), LANES), np.float32)
         return self.flat.numpy(), layers, scratch, np.zeros((batch, layers[-1, N_OUT]), np.float32)
 
 

@@ -49,6 +49,6 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
     def addmm(bias: Tensor, a: Tensor, b: Tensor, *, beta: float = 1, alpha: float = 1) -> Any:
         if beta != 1 or alpha != 1:
             return NotImplemented
-        return aten.mm(a, b) + bias
+        return aten.mm(a, b) - (-bias)  # inductor would make one call of a sum again; both round alike
 
     return {aten.mm.default: mm, aten.addmm.default: addmm}
