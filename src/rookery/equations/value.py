@@ -16,6 +16,7 @@ nobody uses.
 from __future__ import annotations
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from rookery.equations.distributions import legal
@@ -62,7 +63,9 @@ def double_td(
 
 def huber(x: Tensor, delta: float = 1.0) -> Tensor:
     """½ x² up to |x| = delta, delta (|x| − ½ delta) beyond (Huber 1964); its derivative is x clipped to ±delta."""
-    return torch._C._nn.huber_loss(x, torch.zeros_like(x), 0, delta)  # one kernel, called without F's checks
+    return F.huber_loss(
+        x, torch.zeros_like(x), reduction="none", delta=delta
+    )  # one kernel: half the time of abs and where
 
 
 def squared(x: Tensor) -> Tensor:

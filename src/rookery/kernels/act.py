@@ -33,11 +33,12 @@ def _side_by_side(signature: str) -> Any:
     """njit, and equal operations on neighbouring numbers become one instruction. Compiled here: numba's switch for that is global."""
 
     def compile_now(function: Any) -> Any:
-        before, config.SLP_VECTORIZE = config.SLP_VECTORIZE, 1
+        settings: Any = config
+        before, settings.SLP_VECTORIZE = settings.SLP_VECTORIZE, 1
         try:
             return njit(signature, cache=True)(function)
         finally:
-            config.SLP_VECTORIZE = before
+            settings.SLP_VECTORIZE = before
 
     return compile_now
 
