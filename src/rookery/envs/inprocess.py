@@ -44,9 +44,11 @@ class InProcess(VectorEnv):
         name: str = "env",
         worker: int = 0,
         on_bad: Literal["raise", "drop"] = "raise",
+        first: int = 0,
     ):
         super().__init__(len(envs), envs[0].observation_space, envs[0].action_space, name)
         self.envs, self.worker = list(envs), worker
+        self._first = first  # number of the first of these envs, if others are elsewhere
         self._same_spaces()
         self._seed_of, self._drop_bad = seed_of, on_bad == "drop"
         self._split = split(self.action_space)
@@ -66,6 +68,20 @@ class InProcess(VectorEnv):
         self._clear()
         for i in range(self.num):
             self._episode[i] = self._drops[i] = 0
+            self._begin(i)
+        self._ready = True
+        return self._out.obs
+
+    @property
+    def episodes(self) -> list[int]:
+        """Number of the running episode of each env."""
+        return self._episode
+
+    def begin(self, episodes: list[int]) -> Tree:
+        """As `reset`, but with these episodes."""
+        self._clear()
+        self._episode = list(episodes)
+        for i in range(self.num):
             self._begin(i)
         self._ready = True
         return self._out.obs
@@ -138,7 +154,7 @@ class InProcess(VectorEnv):
 
     def _begin(self, i: int, seed: int | None = None) -> None:
         """Reset env i for its current episode; `seed` is given when a saved episode is replayed."""
-        self._seed[i] = self._seed_of(i, self._episode[i]) if seed is None else seed
+        self._seed[i] = self._seed_of(self._first + i, self._episode[i]) if seed is None else seed
         self._length[i], self._total[i] = 0, 0.0
         if seed is None:
             self._settings.begin(i)
@@ -291,7 +307,7 @@ class InProcess(VectorEnv):
         self._inexact(f"the episode is too long to be replayed, so a resumed run starts a new one ({self._where(i)})")
 
     def _where(self, i: int) -> str:
-        told = f"env {i} of worker {self.worker} ({self.name}), episode {self._episode[i]}, seed {self._seed[i]}"
+        told = f"env {self._first + i} of worker {self.worker} ({self.name}), episode {self._episode[i]}, seed {self._seed[i]}"
         return f"{told}, step {self._length[i]}"
 
     def _failed(self, i: int, doing: str, what: str, act: Any = None) -> EnvError:

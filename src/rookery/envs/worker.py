@@ -1,0 +1,161 @@
+"""A worker: the process that steps one group of envs. It answers requests until its parent is gone.
+
+A request is one byte for the common case, a plain step, or a pickled tuple (only our own live processes talk here). The
+observations, rewards and flags of a step go through shared memory; only what is rare, the ends of episodes, through the pipe.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import pickle
+import signal
+import sys
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from typing import Any
+
+import numpy as np
+
+from rookery.core.errors import EnvError, RookeryError
+from rookery.core.sharing import Shared
+from rookery.core.tree import flatten, unflatten
+from rookery.envs.inprocess import InProcess
+from rookery.envs.vector import Step
+
+STEP, PLAIN, MARKED, FAILED, ANSWER = b"s", b"p", b"m", b"f", b"a"  # first bytes of messages
+Group = Callable[[int, int], InProcess]  # (first env, one after the last) → the engine of this group
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """What went wrong in a worker, as it travels to the parent."""
+
+    text: str
+    traceback: str
+    known: bool  # an error with a sentence of its own, or something unforeseen
+
+
+def serve(pipe: Connection, shared: Shared, group: Group, rows: tuple[int, int], parent: int) -> None:
+    """The life of a worker."""
+    _die_with(parent)
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
+        signal.signal(number, signal.SIG_IGN)  # sent to the whole group of processes: the parent decides what it means
+    try:
+        engine = group(*rows)
+    except Exception as error:  # noqa: BLE001  # whatever it is, the parent must be told
+        _send_failure(pipe, error)
+        return
+    pipe.send_bytes(ANSWER)
+    Worker(pipe, shared, engine, rows).run()
+
+
+class Worker:
+    """One engine and its rows of the shared arrays."""
+
+    def __init__(self, pipe: Connection, shared: Shared, engine: InProcess, rows: tuple[int, int]):
+        self.pipe, self.engine, self.first = pipe, engine, rows[0]
+        mine = {key: array[rows[0] : rows[1]] for key, array in shared.arrays.items()}
+        self._obs = [(mine[f"obs.{key}"], array) for key, array in flatten(engine.obs).items()]
+        actions = {key.removeprefix("action."): array for key, array in mine.items() if key.startswith("action.")}
+        self._action = unflatten(actions)
+        self._episode = mine["episode"]
+        self._reward = mine["reward"]
+        self._flags = {key: mine[key] for key in ("terminated", "truncated", "valid")}
+
+    def run(self) -> None:
+        while True:
+            try:
+                request = self.pipe.recv_bytes()
+            except (EOFError, OSError):
+                break
+            try:
+                self._answer(request)
+            except Exception as error:  # noqa: BLE001  # whatever it is, the parent must be told
+                _send_failure(self.pipe, error)
+        self.engine.close()
+
+    def _answer(self, request: bytes) -> None:
+        if request == STEP:
+            self._step(None, None)
+            return
+        name, args = pickle.loads(request)
+        if name == "step":
+            self._step(*args)
+            return
+        result = getattr(self, f"do_{name}")(*args)
+        self._publish()
+        self.pipe.send_bytes(ANSWER + pickle.dumps(result))
+
+    def _step(self, steps: int | None, episodes: int | None) -> None:
+        step = self.engine.step(self._action, steps, episodes)
+        self._publish()
+        self._reward[:] = step.reward
+        if not step.marked:
+            self.pipe.send_bytes(PLAIN)
+            return
+        self.pipe.send_bytes(MARKED + pickle.dumps(self._told(step)))
+
+    def _told(self, step: Step) -> dict[str, Any]:
+        for key, array in self._flags.items():
+            array[:] = getattr(step, key)
+        for end in step.ended:
+            end.env += self.first
+        final = [(i + self.first, obs) for i, obs in step.final]
+        return {"final": final, "ended": step.ended, "cut": [i + self.first for i in step.cut]} | self._exactness()
+
+    def _exactness(self) -> dict[str, Any]:
+        return {"exactness": self.engine.exactness}
+
+    def _publish(self) -> None:
+        for shared, own in self._obs:
+            shared[:] = own
+        self._episode[:] = self.engine.episodes
+
+    def do_reset(self) -> dict[str, Any]:
+        self.engine.reset()
+        return self._exactness()
+
+    def do_call(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        found = self.engine.call(name, *args, **kwargs)
+        return found, self.engine.exactness
+
+    def do_state(self) -> dict[str, Any]:
+        return self.engine.state()
+
+    def do_restore(self, state: dict[str, Any]) -> dict[str, Any]:
+        self.engine.restore(state)
+        return {"renewed": np.array(self.engine.renewed)} | self._exactness()
+
+    def do_begin(self, episodes: list[int], settings: list[Any]) -> dict[str, Any]:
+        """Take the place of a worker that is gone: what the envs were told, then these episodes."""
+        for name, args, kwargs in settings:
+            self.engine.call(name, *args, **kwargs)
+        self.engine.begin(episodes)
+        return self._exactness()
+
+    def do_close(self) -> None:
+        self.engine.close()
+
+
+def _send_failure(pipe: Connection, error: Exception) -> None:
+    known = isinstance(error, RookeryError)
+    text = str(error) if known else f"{type(error).__name__}: {error}"
+    cause = error.__cause__ if isinstance(error, EnvError) and error.__cause__ is not None else error
+    told = "".join(traceback.format_exception(cause))
+    try:
+        pipe.send_bytes(FAILED + pickle.dumps(Failure(text, told, known)))
+    except (OSError, ValueError):
+        sys.exit(1)
+
+
+def _die_with(parent: int) -> None:
+    """Be killed when the parent dies, whatever this process is doing then (Linux; elsewhere the closed pipe ends it)."""
+    try:
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+    except (OSError, AttributeError):
+        return
+    if os.getppid() != parent and parent:  # it died before we asked
+        os._exit(1)
