@@ -31,13 +31,14 @@ check: $(STAMP)  ## format, lint, types, import rules, fast tests
 test: check     ## everything that CI runs
 	$(BIN)/python -m pytest -n 2 -m "slow and not matrix" tests
 
-test-all: check ## the full matrix
+test-all: check ## the full matrix, with the extras it needs
+	@$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e ".[dev,envpool]"
 	$(BIN)/python -m pytest -n 2 -m "slow or matrix" tests
 
 learn: $(STAMP) ## the learning gates: all seeds of the gold presets (hours)
 	$(BIN)/python bench/learn.py
 
-bench: $(STAMP) ## speed, interleaved with Stable-Baselines3 in a venv of its own
+bench: $(STAMP) ## speed, interleaved with other libraries in venvs of their own
 	$(BIN)/python bench/speed.py
 
 chaos: $(STAMP) ## kill -9 at 50 random moments per algorithm, resume, compare bit for bit

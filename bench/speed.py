@@ -1,143 +1,181 @@
-"""Speed side by side with Stable-Baselines3, interleaved in one run: ratios, not seconds, are what such a machine can tell.
+"""Speed side by side with other libraries, interleaved in one run: ratios, not seconds, are what such a machine can tell.
 
-    python bench/speed.py [--works dqn-1env-1/1 …] [--rounds 5] [--quick]
+    python bench/speed.py                      the whole table, 5 rounds
+    python bench/speed.py --quick              2 rounds of fewer steps, under 10 minutes
+    python bench/speed.py --works solve-ppo    only these; their rows replace the older ones in the results
+    python bench/speed.py --all-peers          TorchRL as well
 
-The peer lives in a venv of its own ($ROOKERY_PEERS, else the user's cache folder), installed with the same constraints.
-Writes bench/results/latest.json. Never a pass/fail test.
+Peers live in venvs of their own ($ROOKERY_PEERS, else the user's cache folder) and are installed on first use. Writes
+bench/results/latest.json and the tables that are made from it. Never a pass/fail test.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import json
 import os
 import platform
-import statistics
 import subprocess
 import sys
-import venv
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
+
+import rows as table
+import venvs
+from works import WORKS, Work
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
 RESULTS = HERE / "results" / "latest.json"
-SIZES = {  # work → (warm-up steps, measured steps)
-    "dqn-1env-1/1": (2_000, 6_000),
-    "dqn-1env-1/4": (2_000, 16_000),
-    "dqn-8env-1/1": (2_000, 6_000),
-    "dqn-8env-1/4": (2_000, 16_000),
-    "ppo-8x128": (4_096, 32_768),
-    "sac-256": (400, 1_200),
+
+
+@dataclass(frozen=True, slots=True)
+class Contender:
+    """Whose script is run, and how."""
+
+    peer: str  # peers/PEER_run.py, in the venv of that name if there is one
+    mode: str = ""
+
+
+CONTENDERS = {
+    "stable-baselines3": Contender("sb3"),
+    "single file": Contender("single"),
+    "tianshou": Contender("tianshou"),
+    "torchrl": Contender("torchrl"),
+    "gymnasium SyncVectorEnv": Contender("single"),
+    "rookery": Contender("rookery", "compiled"),
+    "rookery eager": Contender("rookery", "eager"),
+    "rookery compiled": Contender("rookery", "compiled"),
+    "rookery compiled, native engine": Contender("rookery", "compiled, native engine"),
+    "rookery native": Contender("rookery", "native"),
+    "rookery gymnasium": Contender("rookery", "gymnasium"),
 }
 
 
-def peer_python() -> Path:
-    """The interpreter with Stable-Baselines3, installed on first use."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache"))
-    folder = Path(os.environ.get("ROOKERY_PEERS", cache / "rookery" / "peers")) / "sb3"
-    python = folder / "bin" / "python"
-    if not (folder / "installed").exists():
-        print(f"installing stable-baselines3 into {folder} …", flush=True)
-        venv.create(folder, with_pip=True)
-        wanted = ["-m", "pip", "install", "-q", "-c", str(ROOT / "constraints.txt"), "stable-baselines3"]
-        subprocess.run([str(python), *wanted], check=True)
-        (folder / "installed").touch()
-    return python
+def command(name: str, contender: Contender, size: tuple[int, int], seed: int) -> list[str]:
+    script = HERE / "peers" / f"{contender.peer}_run.py"
+    words = [str(venvs.python_of(contender.peer)), str(script), name, *map(str, size), "--seed", str(seed)]
+    return [*words, "--mode", contender.mode] if contender.mode else words
 
 
-def run(command: list[str]) -> dict:
-    env = os.environ | {"OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, capture_output=True, text=True, env=env)
+def run(words: list[str]) -> dict[str, Any]:
+    """What the contender printed last."""
+    env = os.environ | {"OMP_NUM_THREADS": "1", "ROOKERY_BENCH_START": repr(time.time())}
+    done = subprocess.run(words, capture_output=True, text=True, env=env)
     if done.returncode:
-        raise SystemExit(f"{' '.join(command)} failed:\n{done.stderr}")
+        raise SystemExit(f"{' '.join(words)} failed with {done.returncode}:\n{done.stderr[-4000:]}")
     return json.loads(done.stdout.strip().splitlines()[-1])
 
 
-def contenders(work: str, peer: Path) -> dict[str, list[str]]:
-    warm, steps = map(str, SIZES[work])
-    ours = [sys.executable, str(HERE / "peers" / "rookery_run.py"), work]
-    return {
-        "stable-baselines3": [str(peer), str(HERE / "peers" / "sb3_run.py"), work, warm, steps],
-        "rookery eager": [*ours, "eager", warm, steps],
-        "rookery compiled": [*ours, "compiled", warm, steps],
-    }
-
-
-def measure(work: str, rounds: int, peer: Path) -> list[dict]:
+def measure(name: str, work: Work, peers: Iterable[str], size: tuple[int, int], rounds: int) -> list[table.Row]:
     """Rows of one work; every contender once per round, in turn."""
-    commands, seen = contenders(work, peer), {}
-    run(commands["rookery compiled"])  # builds the artefact and the kernels: not part of the race
-    for _ in range(rounds):
-        for name, command in commands.items():
-            seen.setdefault(name, []).append(run(command))
-    check_same_work(work, seen)
-    speed = {name: [r["steps"] / r["seconds"] for r in results] for name, results in seen.items()}
-    rows = []
-    for name, values in speed.items():
-        ratios = [a / b for a, b in zip(values, speed["stable-baselines3"])]
-        last = seen[name][-1]
-        row = {"work": work, "peer": name, "median": statistics.median(values), "low": min(values), "high": max(values)}
-        row |= {
-            "ratio_to_sb3": statistics.median(ratios),
-            "ratio_low": min(ratios),
-            "ratio_high": max(ratios),
-            "n": rounds,
-        }
-        rows.append(row | {"env_steps": last["steps"], "updates": last["updates"], "parameters": last["parameters"]})
-        print(
-            f"{work:14} {name:18} {row['median']:9.0f} steps/s  [{row['low']:.0f} … {row['high']:.0f}]  {row['ratio_to_sb3']:5.2f} × [{row['ratio_low']:.2f} … {row['ratio_high']:.2f}]",
-            flush=True,
-        )
-    return rows
+    chosen, seen = {peer: CONTENDERS[peer] for peer in peers}, {}
+    for contender in chosen.values():  # installing and building artefacts is not part of the race
+        venvs.python_of(contender.peer)
+        if contender.mode.startswith("compiled") and work.kind in ("train", "solve", "process"):
+            run(command(name, contender, work.quick or size, seed=0))
+    for seed in range(rounds):
+        for peer, contender in chosen.items():
+            seen.setdefault(peer, []).append(run(command(name, contender, size, seed)))
+    about = {"date": datetime.now(UTC).isoformat(timespec="seconds"), "commit": commit()}
+    found = (
+        table.own_rows(name, seen["rookery"], about) if work.kind == "own" else table.rows_of(name, work, seen, about)
+    )
+    for row in found:
+        print(table.line(row), flush=True)
+    return found
 
 
-def check_same_work(work: str, seen: dict[str, list[dict]]) -> None:
-    """Both sides must have done the same: updates per step within 2 %, networks within 2 % of the parameters."""
-    base = seen["stable-baselines3"][0]
-    for name, results in seen.items():
-        for result in results:
-            share, expected = result["updates"] / result["steps"], base["updates"] / base["steps"]
-            if abs(share - expected) > 0.02 * expected:
-                raise SystemExit(f"{work}: {name} made {share:.3f} updates per step, Stable-Baselines3 {expected:.3f}")
-            if abs(result["parameters"] - base["parameters"]) > 0.02 * base["parameters"]:
-                raise SystemExit(
-                    f"{work}: {name} has {result['parameters']} parameters, Stable-Baselines3 {base['parameters']}"
-                )
+def commit() -> str:
+    git = ["git", "describe", "--always", "--dirty", "--exclude=*"]
+    return subprocess.run(git, capture_output=True, text=True, cwd=ROOT).stdout.strip()
+
+
+def machine() -> str:
+    """The name of the CPU."""
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text().splitlines() if info.exists() else []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor() or platform.machine()
+
+
+def versions(peers: set[str]) -> dict[str, str]:
+    ours = Path(sys.executable)
+    found = {name: venvs.version(ours, name) for name in ("rookery", "torch", "gymnasium")}
+    used = {CONTENDERS[peer].peer for peer in peers} & set(venvs.LIBRARIES)
+    modules = {name: venvs.LIBRARIES[name].module for name in sorted(used)}
+    return found | {m.replace("_", "-"): venvs.version(venvs.python_of(name), m) for name, m in modules.items()}
+
+
+def write(found: list[table.Row], peers: set[str]) -> None:
+    """Merge the new rows into the results; called after every work, so that a broken run keeps what it measured."""
+    old = json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.exists() else {"rows": [], "versions": {}}
+    about = {
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "commit": commit(),
+        "machine": machine(),
+        "cores": os.cpu_count(),
+        "versions": old["versions"] | versions(peers),
+    }
+    RESULTS.parent.mkdir(exist_ok=True)
+    rows = table.merged(old["rows"], found, WORKS)
+    rows = table.merged(rows, table.checkpoint_share(rows), WORKS)
+    RESULTS.write_text(json.dumps({**about, "rows": rows}, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def write_tables() -> None:
+    """The tables in README.md and docs/speed.md, which are made from the results and from nothing else."""
+    sys.path.insert(0, str(ROOT / "docs"))
+    import build
+
+    others = tuple(name for name in build.PARTS if name not in ("speed", "speed-all"))
+    for page, text in build.out_of_date(skip=others):
+        page.write_text(text, encoding="utf-8")
+        print(f"written: {page.relative_to(ROOT)}")
+
+
+def options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--works", nargs="+", choices=list(WORKS), help="only these")
+    parser.add_argument("--peers", nargs="+", choices=list(CONTENDERS), help="only these, and whoever is the base")
+    parser.add_argument("--rounds", type=int, help="runs of every contender [5; quick: 2]")
+    parser.add_argument("--steps", type=int, help="measured steps instead of the work's own: to try something out")
+    parser.add_argument("--quick", action="store_true", help="fewer steps, under 10 minutes")
+    parser.add_argument("--all-peers", action="store_true", help="TorchRL as well")
+    parser.add_argument("--dry", action="store_true", help="print only, write nothing")
+    return parser.parse_args()
+
+
+def contenders_of(work: Work, args: argparse.Namespace) -> list[str]:
+    optional = {
+        peer for peer, c in CONTENDERS.items() if c.peer in venvs.LIBRARIES and not venvs.LIBRARIES[c.peer].always
+    }
+    asked = args.peers or [peer for peer in work.peers if args.all_peers or peer not in optional]
+    return [peer for peer in work.peers if peer in asked or peer == work.base]
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--works", nargs="*", default=["dqn-1env-1/1", "ppo-8x128", "sac-256"], choices=list(SIZES))
-    parser.add_argument("--rounds", type=int, default=5)
-    args = parser.parse_args()
-    peer = peer_python()
-    rows = [row for work in args.works for row in measure(work, args.rounds, peer)]
-    commit = subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, cwd=ROOT
-    ).stdout.strip()
-    versions = {
-        name: _version(python, module)
-        for name, python, module in (
-            ("rookery", sys.executable, "rookery"),
-            ("torch", sys.executable, "torch"),
-            ("stable-baselines3", str(peer), "stable_baselines3"),
-        )
-    }
-    about = {
-        "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "commit": commit,
-        "machine": platform.machine(),
-        "cores": os.cpu_count(),
-        "versions": versions,
-    }
-    RESULTS.parent.mkdir(exist_ok=True)
-    RESULTS.write_text(json.dumps({**about, "rows": rows}, indent=1) + "\n")
-
-
-def _version(python: str, module: str) -> str:
-    code = f"import {module}; print({module}.__version__)"
-    return subprocess.run([python, "-c", code], capture_output=True, text=True).stdout.strip()
+    args = options()
+    for name, work in WORKS.items():
+        if name not in args.works if args.works else args.quick and work.quick is None:
+            continue
+        if work.needs and importlib.util.find_spec(work.needs) is None:
+            print(f"{name}: left out, {work.needs} is not installed")
+            continue
+        size = work.quick if args.quick and work.quick is not None else (work.warm, work.steps)
+        size = size if args.steps is None else (size[0], args.steps)
+        rounds = args.rounds or (2 if args.quick else 5) if work.kind != "own" else 1
+        peers = contenders_of(work, args)
+        found = measure(name, work, peers, size, rounds)
+        if not args.dry:
+            write(found, set(peers))
+    if not args.dry:
+        write_tables()
 
 
 if __name__ == "__main__":

@@ -20,6 +20,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
+import bench_tables
 import checks
 import figure
 from words import CLOCKS, GENERAL, KNOBS, STORES
@@ -33,7 +34,12 @@ RESULTS = ROOT / "src" / "rookery" / "zoo" / "results.json"
 CURVES = ROOT / "docs" / "curves"
 SPEED = ROOT / "bench" / "results" / "latest.json"
 PICTURE = ROOT / "docs" / "images" / "curves.svg"
-MEASURED = ("results", "curves", "speed")  # parts that change when the gates are run, not when the code changes
+MEASURED = (
+    "results",
+    "curves",
+    "speed",
+    "speed-all",
+)  # parts that change when the gates are run, not when the code changes
 _PART = re.compile(r"(<!-- generated: (?P<name>[\w-]+) -->\n)(?P<text>.*?)(<!-- end: (?P=name) -->)", re.DOTALL)
 
 
@@ -147,28 +153,15 @@ def curves() -> str:
     return f"![{told}](docs/images/curves.svg)\n"
 
 
-def speed() -> str:
-    """Ratios to Stable-Baselines3, from bench/results/latest.json alone."""
-    if not SPEED.exists():
-        return "Not measured yet: `make bench`.\n"
-    measured = json.loads(SPEED.read_text(encoding="utf-8"))
-    rows = [
-        [
-            row["work"],
-            row["peer"],
-            f"{row['median']:.0f}",
-            f"{row['ratio_to_sb3']:.2f} [{row['ratio_low']:.2f}, {row['ratio_high']:.2f}]",
-        ]
-        for row in measured["rows"]
-    ]
-    versions = ", ".join(f"{name} {version}" for name, version in measured["versions"].items())
-    told = f"{measured['cores']} cores, {measured['rows'][0]['n']} interleaved rounds, {versions}, commit {measured['commit']}.\n\n"
-    return told + table(["work", "who", "env steps / s", "ratio to Stable-Baselines3"], rows)
+def compiled_algorithms() -> str:
+    rows = [[f"`{name}`", cls.eager_only or "yes"] for name, cls in algorithms().items()]
+    return table(["algorithm", "compiles"], rows)
 
 
 PARTS: dict[str, Callable[[], str]] = {
     "results": results,
-    "speed": speed,
+    "speed": lambda: bench_tables.short(SPEED, table),
+    "speed-all": lambda: bench_tables.whole(SPEED, table),
     "curves": curves,
     "sections": sections,
     "general": lambda: metric_table(GENERAL),
@@ -176,6 +169,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "stores": lambda: metric_table(STORES),
     "knobs": all_knobs,
     "algorithm-metrics": algorithm_metrics,
+    "compiled-algorithms": compiled_algorithms,
     **{f"algorithm-{name}": lambda name=name: algorithm(name) for name in algorithms()},  # type: ignore[misc]
 }
 

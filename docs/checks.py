@@ -116,7 +116,7 @@ def understand(root: Path, name: str, given: dict[str, Any]) -> None:
         raise UsageError(f"cannot list {given['kind']!r}")
     if name in ("explain", "schema", "keys"):
         registry.entry("algo", given.get("name") or given["algo"])
-    if name in ("train", "show"):
+    if name in ("train", "show", "doctor"):
         words, file = sources.sort_words(given["words"]), given["file"]
         if file is not None and not (root / file).is_file():
             raise UsageError(f"there is no file {file}")

@@ -16,5 +16,5 @@ def artefacts(tmp_path_factory, worker_id):
     root = tmp_path_factory.getbasetemp()
     root = root if worker_id == "master" else root.parent
     folder = root / "artefacts"
-    folder.mkdir(exist_ok=True)
+    folder.mkdir(mode=0o700, exist_ok=True)
     return folder

@@ -10,6 +10,7 @@ SOURCE = Path(__file__).parent.parent / "src" / "rookery"
 FILES = sorted(SOURCE.rglob("*.py"))
 ARGUMENTS = {  # functions that may have more than six arguments, and why
     "kernels": "a kernel takes plain arrays",
+    "envs/native_": "a kernel takes plain arrays",
     "equations/returns.py": "the symbols of the equation",
     "data/replay.py": "what a store must know of the run",
     "data/experience.py": "the reserved fields of a step",

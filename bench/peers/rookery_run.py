@@ -1,100 +1,157 @@
-"""One contender: Rookery. Trains, times the part after the warm-up, prints one JSON line.
+"""One contender: Rookery, with logging, callbacks and checks on. Prints one JSON line.
 
-python rookery_run.py WORK MODE WARM STEPS
+python rookery_run.py WORK WARM STEPS [--seed N] --mode eager|compiled|"compiled, native engine" (engine: gymnasium|native)
 """
 
 from __future__ import annotations
 
+import argparse
 import json
+import math
 import sys
 import tempfile
-import time
 from pathlib import Path
+from typing import Any
 
-import rookery
-from rookery.run.experiment import Experiment
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-WORKS = {
-    "dqn-1env-1/1": [
-        "algo.name=dqn",
-        "env.id=CartPole-v1",
-        "model.hidden=[128,128]",
+from works import EPISODES, LOOK, SOLVED, WORKS, answer, arguments, batch_of, since_start
+
+QUIET = ["checkpoint.every_steps=0", "checkpoint.at_end=false"]
+UNJUDGED = ["eval.every_steps=0", "eval.at_end=false"]
+SINKS = "log.sinks=[jsonl,tensorboard]"
+FAST = {"solve-ppo": "cartpole-ppo", "solve-dqn": "cartpole-dqn"}  # presets of `solve`, as they are
+
+
+def overrides(settings: dict[str, Any], algo: str) -> list[str]:
+    """The settings of a work in our words."""
+    s, rate = settings, f"algo.lr={settings['lr']}"
+    common = [f"algo.name={algo}", f"env.id={s['env']}", f"env.num={s['envs']}", f"algo.gamma={s['gamma']}", rate]
+    common.append(f"model.hidden={s['hidden']}")
+    if algo == "ppo":
+        wanted = {"rollout", "epochs", "minibatches", "lam", "clip", "value_cost", "max_grad_norm"}
+        return [*common, *(f"algo.{key}={s[key]}" for key in sorted(wanted))]
+    store = {"batch_size": s["batch"], "capacity": s["capacity"], "min_fill": s["min_fill"]}
+    store["updates_per_step"] = s["updates_per_step"]
+    common += [f"store.{key}={value}" for key, value in store.items()]
+    if algo == "sac":
+        return [*common, f"algo.tau={s['tau']}", f"algo.alpha_lr={s['lr']}", "algo.warmup=100"]
+    start, end = s["epsilon"]
+    common += [
         "algo.double=false",
-        "store.updates_per_step=1",
-        "env.num=1",
-    ],
-    "dqn-1env-1/4": [
-        "algo.name=dqn",
-        "env.id=CartPole-v1",
-        "model.hidden=[128,128]",
-        "algo.double=false",
-        "store.updates_per_step=0.25",
-        "env.num=1",
-        "algo.rollout=4",
-    ],
-    "dqn-8env-1/1": [
-        "algo.name=dqn",
-        "env.id=CartPole-v1",
-        "model.hidden=[128,128]",
-        "algo.double=false",
-        "store.updates_per_step=1",
-        "env.num=8",
-    ],
-    "dqn-8env-1/4": [
-        "algo.name=dqn",
-        "env.id=CartPole-v1",
-        "model.hidden=[128,128]",
-        "algo.double=false",
-        "store.updates_per_step=0.25",
-        "env.num=8",
-    ],
-    "ppo-8x128": [
-        "algo.name=ppo",
-        "env.id=CartPole-v1",
-        "env.num=8",
-        "algo.rollout=128",
-        "algo.epochs=4",
-        "algo.minibatches=4",
-    ],
-    "sac-256": ["algo.name=sac", "env.id=Pendulum-v1", "store.batch_size=256", "algo.warmup=100", "store.min_fill=300"],
-}
+        f"algo.target_every={s['target_every']}",
+        f"algo.max_grad_norm={s['max_grad_norm']}",
+    ]
+    common += [f"algo.epsilon={{kind: linear, start: {start}, end: {end}, steps: {s['epsilon_steps']}}}"]
+    common += [f"algo.rollout={max(round(1 / (s['updates_per_step'] * s['envs'])), 1)}"]
+    if s["env"].startswith("ALE/"):
+        sign = "{name: reward_clip, kwargs: {sign: true}}"
+        common += ["env.stack=4", "env.wrappers=[atari]", f"env.train_wrappers=[life_loss, {sign}]"]
+    return common
 
 
-class Stopwatch(rookery.Callback):
-    """Remembers time, steps and updates at the first report after the warm-up, and at the last."""
+def train(args: argparse.Namespace) -> dict[str, Any]:
+    """Times the part after the warm-up, from report to report."""
+    import rookery
 
-    def __init__(self, warm: int):
-        self.warm, self.marks = warm, []
+    work = WORKS[args.work]
+    watch = _stopwatch(args.warm)
+    total, s = args.warm + args.steps, work.settings
+    every = s["envs"] * s["rollout"] if "rollout" in s else math.gcd(args.warm, args.steps)
+    words = [*overrides(s, args.work.split("-")[0] if "pong" not in args.work else "dqn"), *QUIET, *UNJUDGED]
+    mode, _, engine = args.mode.partition(", ")
+    words += [
+        f"learning.mode={mode}",
+        f"env.engine={'auto' if engine else 'gymnasium'}",
+        f"train.max_steps={total}",
+        f"log.every_steps={every}",
+        f"run.seed={args.seed}",
+    ]
+    words.append(SINKS)
+    with tempfile.TemporaryDirectory() as folder:
+        experiment = rookery.Experiment(overrides=words, callbacks=[watch], out=Path(folder) / "run")
+        experiment.train()
+        learned = [net for net in experiment.trainer.learner.nets.values() if not net.is_target]
+    shapes = (tuple(p.shape) for net in learned for p in net.module.parameters())
+    return answer(watch.marks, shapes, batch_of(s))
 
-    def report(self, progress):
-        if progress.steps >= self.warm:
-            self.marks.append((time.perf_counter(), progress.steps, progress.updates))
+
+def _stopwatch(warm: int) -> Any:
+    import time
+
+    import rookery
+
+    class Stopwatch(rookery.Callback):
+        """Remembers time, steps and updates at the first report after the warm-up, and at the last."""
+
+        def __init__(self) -> None:
+            self.marks: list[tuple[float, int, int]] = []
+
+        def report(self, progress: Any) -> None:
+            if progress.steps >= warm:
+                self.marks.append((time.perf_counter(), progress.steps, progress.updates))
+
+    return Stopwatch()
+
+
+def solve(args: argparse.Namespace) -> dict[str, Any]:
+    """From the start of the process to the end of the closing evaluation; peers log nothing, ours one file."""
+    import rookery
+
+    class Stopwatch(rookery.Callback):
+        """Remembers when the last evaluation ended."""
+
+        seconds = 0.0
+
+        def evaluation(self, evaluation: Any) -> None:
+            self.seconds = since_start()
+
+    imported = since_start()
+    words = [*QUIET, f"eval.every_steps={LOOK}", f"eval.episodes={EPISODES}", f"eval.num={EPISODES}"]
+    words += [f"train.stop={{eval/return_mean: {SOLVED}}}"]
+    words += [f"learning.mode={args.mode}", "log.every_steps=5000", "log.sinks=[jsonl]", f"run.seed={args.seed}"]
+    watch = Stopwatch()
+    with tempfile.TemporaryDirectory() as folder:
+        result = rookery.Experiment(
+            FAST[args.work], overrides=words, callbacks=[watch], out=Path(folder) / "run"
+        ).train()
+    done = {"steps": result.summary["steps"], "updates": result.summary["updates"], "imported": imported}
+    return done | {"seconds": watch.seconds, "return": result.evaluation.mean}
+
+
+def process(args: argparse.Namespace) -> dict[str, Any]:
+    """How long a start takes."""
+    if args.work == "start-help":
+        from rookery.cli.main import run
+
+        run(["--help"])
+    elif args.work == "start-import":
+        from rookery import Experiment
+    else:
+        from rookery import Experiment
+
+        words = [
+            *QUIET,
+            *UNJUDGED,
+            "train.max_updates=1",
+            "learning.mode=compiled",
+            SINKS,
+        ]
+        with tempfile.TemporaryDirectory() as folder:
+            Experiment("cartpole-ppo", overrides=words, out=Path(folder) / "run").train()
+    return {"seconds": since_start(), "steps": 0}
 
 
 def main() -> None:
-    work, mode, warm, steps = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
-    watch, total = Stopwatch(warm), warm + steps
-    every = max(total // 12, 1) if not work.startswith("ppo") else 1024
-    overrides = [
-        *WORKS[work],
-        f"learning.mode={mode}",
-        f"train.max_steps={total}",
-        "eval.every_steps=0",
-        "eval.at_end=false",
-    ]
-    overrides += [
-        f"log.every_steps={every}",
-        "checkpoint.every_steps=0",
-        "checkpoint.at_end=false",
-        "log.sinks=[jsonl,tensorboard]",
-    ]
-    with tempfile.TemporaryDirectory() as folder:
-        experiment = Experiment(overrides=overrides, callbacks=[watch], out=Path(folder) / "run")
-        result = experiment.train()
-        parameters = sum(len(net.value) for name, net in experiment.trainer.learner.nets.items() if not net.is_target)
-    (t0, s0, u0), (t1, s1, u1) = watch.marks[0], watch.marks[-1]
-    numbers = {"seconds": t1 - t0, "steps": s1 - s0, "updates": u1 - u0, "parameters": parameters}
-    print(json.dumps(numbers | {"mode": result.summary["learning_mode"]}))
+    args = arguments()
+    kind = WORKS[args.work].kind
+    if kind in ("operation", "engine", "own"):
+        import rookery_parts
+
+        told = rookery_parts.measure(args)
+    else:
+        told = {"train": train, "solve": solve, "process": process}[kind](args)
+    print(json.dumps(told))
 
 
 if __name__ == "__main__":

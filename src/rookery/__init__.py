@@ -8,6 +8,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from rookery.core.cpus import bound_libraries
+
 __version__ = "0.1.0"
 
 _PUBLIC = {  # name → module that defines it
@@ -45,6 +47,8 @@ _PUBLIC = {  # name → module that defines it
 }
 
 __all__ = ["__version__", *_PUBLIC]
+
+bound_libraries()  # before numpy and torch are imported, which start as many threads as the host has CPUs
 
 if TYPE_CHECKING:
     from rookery.acting.actor import Actor as Actor

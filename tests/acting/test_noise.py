@@ -194,3 +194,23 @@ def test_the_state_of_parameter_noise_is_exact():
     b.restore(a.state())
     assert torch.equal(a.perturbed, b.perturbed)
     assert a.sigma == b.sigma
+
+
+def test_columns_that_did_not_act_go_on_where_they_were():
+    rule, generator, (a, b, c) = OrnsteinUhlenbeck(LEAF, theta=0.5), rng(), eps(3)
+    for _ in range(2):
+        rule(ZERO, generator, {"noise": 0.1}, None, False)
+    rule.undo(np.array([1]))  # the second step was none for column 1
+    third = rule(ZERO, generator, {"noise": 0.1}, None, False)["action"]
+    moved, waited = 0.5 * (0.5 * a + b) + c, 0.5 * a + c
+    assert third == pytest.approx(0.1 * np.stack([moved[0], waited[1], moved[2]]), rel=1e-5)
+
+
+def test_nothing_is_undone_where_no_noise_was_drawn():
+    rule = OrnsteinUhlenbeck(LEAF)
+    rule.undo(np.array([0, 2]))
+    rule(ZERO, rng(), {"noise": 0.1}, None, False)
+    before = rule.x.copy()
+    rule(ZERO, rng(), {"noise": 0.1, "random": 1.0}, None, False)  # warming up does not move it
+    rule.undo(np.array([0, 1, 2]))
+    assert (rule.x == before).all()

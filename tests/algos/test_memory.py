@@ -172,6 +172,7 @@ def test_holes_of_a_rollout_do_not_count_and_do_not_move_the_memory():
     assert torch.allclose(one.nets["ac"].value, two.nets["ac"].value, atol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("algo", "name", "batch"), [
     (lambda: R2D2(R2D2Config(burn_in=1, sequence=2, overlap=0), OBS, TWO, LSTM), "update", lambda it: windows(3, 2)),
     (lambda: PPO(PPOConfig(rollout=6, sequence=2), OBS, TWO, GRU), "update", lambda it: it.prepare(rollout(cells=("h",)))),
@@ -215,7 +216,7 @@ def test_the_recorded_state_counts_in_the_memory_estimate(monkeypatch):
 def test_a_restored_env_that_begins_another_episode_begins_another_memory():
     config = load_config(
         algo="r2d2",
-        env="CartPole-v1",
+        env="gymnasium.envs.classic_control.cartpole:CartPoleVectorEnv",
         overrides=["store.min_fill=50", "train.max_steps=400", "env.engine=native", "env.num=2"],
     )
     with Trainer(config) as one, Trainer(config) as two:

@@ -334,7 +334,7 @@ def test_explain_shows_equations_every_option_and_every_metric(cli: Cli, algo: s
     assert code == 0
     assert "γ" in out
     for field in algorithm.Config.model_fields:
-        assert f"algo.{field} = " in out
+        assert f"algo.{field} = " in out or f"algo.{field}." in out
     for metric, sentence in algorithm.metrics.items():
         assert metric in out
         assert sentence in out

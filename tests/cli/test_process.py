@@ -10,6 +10,8 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
+
 ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1"}
 COMMAND = [sys.executable, "-c", "import sys; from rookery.cli.main import main; main()"]
 
@@ -61,6 +63,7 @@ def test_a_closed_pipe_gives_no_traceback(tmp_path: Path) -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
+@pytest.mark.slow
 def test_sigterm_saves_and_exits_143_and_resume_finishes(tmp_path: Path) -> None:
     arguments = [
         "train",

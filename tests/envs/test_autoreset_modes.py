@@ -5,6 +5,7 @@ from __future__ import annotations
 import gymnasium
 import numpy as np
 import pytest
+from gymnasium.envs.classic_control.cartpole import CartPoleVectorEnv
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from envs.rollouts import Recorder
@@ -99,8 +100,11 @@ def test_rows_beyond_a_limit_are_cut_holes_and_their_ends_are_not_reported(mode)
     assert [end.env for end in env.step(np.zeros(3, np.int64), episodes=1).ended] == [0]
 
 
-def test_the_native_engine_is_one_config_word_and_says_why_it_is_not_exact():
-    env = make(EnvConfig(id="CartPole-v1", engine="native"), count=4, purpose="train", streams=Streams(0))
+def test_a_vector_env_of_the_users_own_says_why_it_is_not_exact():
+    config = EnvConfig(engine="native")
+    env = make(
+        config, count=4, purpose="train", streams=Streams(0), factory=lambda num_envs: CartPoleVectorEnv(num_envs)
+    )
     first = env.reset().copy()
     assert np.array_equal(first, env.reset())
     ends = [end for _ in range(100) for end in env.step(np.zeros(4, np.int64)).ended]

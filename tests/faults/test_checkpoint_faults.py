@@ -23,6 +23,8 @@ from rookery.core.errors import CheckpointError
 from rookery.core.segments import Segments
 from rookery.run.checkpoint import Checkpoints
 
+pytestmark = pytest.mark.slow
+
 
 def state_of(step: int, size: int = 1000) -> dict[str, Any]:
     return {

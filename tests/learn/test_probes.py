@@ -217,6 +217,7 @@ def test_without_memory_the_bit_is_a_coin(algo):
     assert abs(greedy_return(trained(algo, "Memory"))) <= 0.65
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("algo", "steps"), [("r2d2", 2_400), ("ppo-lstm", 16_000)])
 def test_a_time_limit_inside_a_sequence_does_not_lower_the_value(algo, steps):
     """V = 1 / (1 − γ) = 5 at every step of an episode of ten, though sequences contain its end: 20 rows of PPO, padding of R2D2."""

@@ -11,7 +11,7 @@ from gymnasium import spaces
 
 from rookery import Curriculum, Trainer, UsageError, load_config
 from rookery.core.rng import Streams
-from rookery.envs import EnvConfig, make
+from rookery.envs import EnvConfig, make, make_multi
 
 TREE = {
     "algo": {"name": "dqn", "target_every": 20},
@@ -131,3 +131,101 @@ def test_what_cannot_be_saved_makes_the_run_approximate_and_attributes_do_not(ca
     assert env.exactness == "exact"
     env.call("set_phase", np.zeros(2))
     assert "set_phase" in env.exactness
+
+
+def test_an_env_whose_episode_was_not_saved_begins_the_next_in_the_phase_it_was_left_in():
+    env = envs()
+    env.call("set_phase", 5)
+    env.step(np.zeros(2, np.int64))
+    env.call("set_phase", 6)
+    saved = copy.deepcopy(env.state())
+    for one in saved["envs"].values():
+        del one["actions"]  # as after an episode that was too long
+    again = envs()
+    again.restore(saved)
+    assert again.call("phase") == [6, 6]
+    assert (np.abs(again.obs[:, 0] - 6) < 5).all()  # x begins at the phase, with a deviation of 1
+
+
+class Duel:
+    """Two agents in turn, five moves each; the phase is in what they see and earn, from the moment it is set."""
+
+    possible_agents = ["one", "two"]
+
+    def __init__(self):
+        self.observation_spaces = {agent: spaces.Box(-99, 99, (2,), np.float32) for agent in self.possible_agents}
+        self.action_spaces = {agent: spaces.Discrete(2) for agent in self.possible_agents}
+        self.phase, self.told = -1, []
+
+    def set_phase(self, phase):
+        self.phase = phase
+        self.told.append(phase)
+
+    def reset(self, seed=None):
+        self.random, self.time = np.random.default_rng(seed), 0
+        self.x = float(self.random.normal()) + self.phase
+        return self.look(), {}
+
+    def step(self, actions):
+        self.x += (1 + self.phase) * float(self.random.normal()) + sum(actions.values())
+        self.time += 1
+        return self.look(), dict.fromkeys(actions, 1.0), {"__all__": False}, {"__all__": self.time == 10}, {}
+
+    def look(self):
+        return {self.possible_agents[self.time % 2]: np.array([self.x, self.time], np.float32)}
+
+
+def duel(curriculum):
+    tree = {**TREE, "env": {"num": 2, "api": "dict"}, "players": {"both": {}}}
+    return Trainer(load_config(tree=tree), env=Duel, callbacks=[curriculum])
+
+
+def test_envs_with_several_agents_are_told_again_when_a_run_is_resumed():
+    straight = duel(Curriculum(thresholds=[3, 5, 7]))
+    for _ in straight:
+        pass
+    first = duel(Curriculum(thresholds=[3, 5, 7]))
+    for progress in first:
+        if progress.steps == 120:  # the phase is set in the middle of the episodes
+            break
+    first.round()
+    saved = copy.deepcopy(first.state())
+    second = duel(Curriculum(thresholds=[3, 5, 7]))
+    second.restore(saved)
+    assert second.foreach_env("phase") == first.foreach_env("phase") == [3, 3]
+    for _ in second:
+        pass
+    assert second.exact() is True
+    assert second.learner.weights_sha256() == straight.learner.weights_sha256()
+
+
+def several():
+    env = make_multi(EnvConfig(api="dict"), count=1, purpose="train", streams=Streams(0), factory=Duel)
+    env.reset()
+    return env
+
+
+def whoever_acts(env):
+    return env.step({agent: np.zeros(1, np.int64) for agent, acting in env.acting.items() if acting[0]})
+
+
+def test_a_call_that_cannot_be_saved_makes_a_run_with_several_agents_approximate():
+    env = several()
+    env.call("told")
+    env.call("look")
+    assert env.exactness == "exact"
+    env.call("set_phase", np.zeros(2))
+    assert "set_phase" in env.exactness
+
+
+def test_several_agents_whose_episode_was_not_saved_begin_the_next_in_the_phase_they_were_left_in():
+    env = several()
+    env.call("set_phase", 5)
+    whoever_acts(env)
+    env.call("set_phase", 6)
+    saved = copy.deepcopy(env.state())
+    del saved["envs"]["0"]["actions"]
+    again = several()
+    again.restore(saved)
+    assert again.call("phase") == [6]
+    assert abs(again.obs["one"][0, 0] - 6) < 5

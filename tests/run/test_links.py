@@ -103,6 +103,7 @@ def test_nothing_changed_means_no_piece_is_written_and_the_hashes_stay(tmp_path:
     assert whole(checkpoints, store)
 
 
+@pytest.mark.slow
 def test_bytes_written_are_in_proportion_to_what_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(changes, "PIECE_BYTES", 1 << 16)
     env = Envs(np.random.default_rng(0), 2, ends=0.0, holes=0.0, lost=0.0)

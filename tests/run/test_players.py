@@ -61,6 +61,7 @@ def deterministic(metrics):
     return {name: value for name, value in metrics.items() if not name.startswith("time/")}
 
 
+@pytest.mark.slow
 def test_dqn_and_ppo_learn_side_by_side_in_one_env():
     with Trainer(config(PAIRING)) as trainer:
         last = list(trainer)[-1]
@@ -136,6 +137,7 @@ def test_a_saved_and_restored_run_goes_on_bit_for_bit(tree, tmp_path):
         trainer.shut()
 
 
+@pytest.mark.slow
 def test_a_run_can_be_evaluated_loaded_and_resumed(tmp_path):
     full = Experiment(config(PAIRING), out=tmp_path / "full").train()
     half = Experiment(config(PAIRING, "train.max_steps=1000"), out=tmp_path / "half").train()

@@ -359,7 +359,7 @@ def test_a_policy_can_act_as_in_training(tmp_path):
 
 
 def test_an_engine_that_cannot_be_restored_begins_new_episodes(tmp_path):
-    vector = {"id": "CartPole-v1", "num": 2, "engine": "native"}
+    vector = {"id": "gymnasium.envs.classic_control.cartpole:CartPoleVectorEnv", "num": 2, "engine": "native"}
     a, b = Trainer(config(env=vector)), Trainer(config(env=vector))
     for _ in range(30):
         a.round()
@@ -446,6 +446,12 @@ def test_global_generators_are_as_they_were(tmp_path):
     Experiment(config(), out=tmp_path / "run").train()
     assert torch.equal(torch.random.get_rng_state(), before)
     assert torch.get_num_threads() == 1
+
+
+def test_the_rollout_of_a_replays_algorithm_is_obeyed():
+    waits_for_4 = {"updates_per_step": 0.25, "min_fill": 48}
+    for rollout, rows in ((6, 6), (2, 2), (None, 4)):
+        assert Trainer(config(env={"num": 1}, algo={"rollout": rollout}, store=waits_for_4)).rows == rows
 
 
 @pytest.mark.parametrize(

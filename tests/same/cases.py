@@ -59,6 +59,15 @@ CASES = {
         "store.hindsight={strategy: future, k: 4}",
         "train.max_steps=2500",
     ],
+    "dqn-native": [
+        "cartpole-dqn",
+        "env.engine=native",
+        "env.num=2",
+        "store.min_fill=100",
+        "store.batch_size=32",
+        "store.capacity=1000",
+        "train.max_steps=2000",
+    ],
     "dqn-stack": [*DQN, "env.stack=3", "train.max_steps=2000"],
     "r2d2": [
         "--algo=r2d2",
@@ -97,4 +106,5 @@ CASES = {
         "train.max_steps=2000",
     ],
 }
+NATIVE = ("dqn-native",)  # a numba engine writes no file of its steps
 COMPILED = ("dqn", "ppo", "sac", "r2d2")  # run in both modes; the others eagerly, for a build takes its time

@@ -13,7 +13,7 @@ from rookery.acting.memory import Memory, Seats
 from rookery.acting.quick import Quick, quick
 from rookery.acting.rules import Arrays, Rule, RuleWithMemory
 from rookery.core.spec import mask_of
-from rookery.core.tree import Tree, leaves, tree_map
+from rookery.core.tree import Tree, leaves, tree_map, tree_take
 
 Outputs = Callable[[Any, Tree, Any, Any], tuple[dict[str, torch.Tensor], Any]]
 
@@ -49,6 +49,9 @@ class Actor:
         self.memory_spec = memory
         self.memory: Memory | None = None  # made for as many seats as the first observations have
         self._noise = rule if isinstance(rule, RuleWithMemory) else None  # a rule that remembers, too
+        self.judge: Any = (
+            None  # gives the rows of chunks their initial priorities (`acting.judge`); None: nobody asked for them
+        )
         self.stack = 1  # frames per observation; whoever asks the actor keeps them (`acting.frames`)
         self._inputs: Tree = None
         self._source: Any = None  # the reader that was used last
@@ -88,6 +91,13 @@ class Actor:
             self.memory.put(after, seats)  # type: ignore[union-attr]
             out["state"] = state
         return out
+
+    def undo(self, seats: np.ndarray, before: Tree = None) -> None:
+        """What was just decided for these seats was not done: memory goes back to `before` [B, …] (`act`'s "state"), noise to what it was."""
+        if self.memory is not None and before is not None:
+            self.memory.put(tree_take(before, seats), seats)
+        if self._noise is not None:
+            self._noise.undo(seats)
 
     def _state(self, rows: int, first: Any, seats: Seats) -> Tree:
         """The state that is input to this step."""

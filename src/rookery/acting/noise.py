@@ -76,6 +76,13 @@ class OrnsteinUhlenbeck(Deterministic):
             )
         self.theta, self.dt = theta, dt
         self.x = np.zeros((0, 0), np.float32)  # [B, d]; made with the first actions
+        self._before = self.x  # what it was before the last call
+
+    def __call__(
+        self, out: Arrays, rng: np.random.Generator, knobs: Mapping[str, float], mask: np.ndarray | None, greedy: bool
+    ) -> Arrays:
+        self._before = self.x
+        return super().__call__(out, rng, knobs, mask, greedy)
 
     def begin(self, first: np.ndarray) -> None:
         """Forget the noise of the columns where an episode begins; first: bool [B]."""
@@ -84,17 +91,21 @@ class OrnsteinUhlenbeck(Deterministic):
 
     def noise(self, shape: tuple[int, ...], rng: np.random.Generator, knobs: Mapping[str, float]) -> Any:
         if self.x.shape != shape:
-            self.x = np.zeros(shape, np.float32)
+            self.x = self._before = np.zeros(shape, np.float32)
         eps = rng.standard_normal(shape, dtype=np.float32)
         drift, spread = 1.0 - self.theta * self.dt, knobs["noise"] * math.sqrt(self.dt)
         self.x = np.float32(drift) * self.x + np.float32(spread) * eps
         return self.x
 
+    def undo(self, columns: np.ndarray) -> None:
+        if self._before is not self.x:
+            self.x[columns] = self._before[columns]
+
     def state(self) -> dict[str, Any]:
         return {"x": self.x.copy()}
 
     def restore(self, state: dict[str, Any]) -> None:
-        self.x = np.array(state["x"], np.float32)
+        self.x = self._before = np.array(state["x"], np.float32)
 
 
 class ParameterNoise:

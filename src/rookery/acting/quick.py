@@ -123,9 +123,7 @@ class Recorder(TorchDispatchMode):
         return tuple(self._known(a) if isinstance(a, list | tuple) else self.values.get(id(a), a) for a in args)
 
 
-def quick(
-    outputs: Any, reader: Any, given: Tree, modules: Iterable[Any]
-) -> Quick | None:
+def quick(outputs: Any, reader: Any, given: Tree, modules: Iterable[Any]) -> Quick | None:
     """`run(given) → (outputs, state after)`, arrays that the next call overwrites, for inputs shaped like these tensors.
 
     None: not that plain.

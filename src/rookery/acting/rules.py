@@ -24,6 +24,7 @@ from rookery.core.spec import Leaf, describe
 from rookery.kernels import act as kernels
 
 Arrays = dict[str, np.ndarray]
+CHOSEN, BEST = "q_chosen", "q_best"  # what `EpsilonGreedy.tell` adds to the action
 _LOG_2PI = math.log(2 * math.pi)
 
 
@@ -47,6 +48,10 @@ class RuleWithMemory(Protocol):
         """Before every call of the rule: first [B] is true where the observation starts an episode."""
         ...
 
+    def undo(self, columns: np.ndarray) -> None:
+        """After a call: nothing was done in these columns, so they remember what they did before it."""
+        ...
+
     def state(self) -> dict[str, Any]: ...
     def restore(self, state: dict[str, Any]) -> None: ...
 
@@ -54,8 +59,11 @@ class RuleWithMemory(Protocol):
 class EpsilonGreedy:
     """Greedy in `q`, with probability ε (a knob) a random legal action instead.
 
-    `spread` > 0 gives each column its own ε (Ape-X): ε_i = ε^(1 + spread · i / (N − 1)).
+    `spread` > 0 gives each column its own ε (Ape-X): ε_i = ε^(1 + spread · i / (N − 1)). With `tell` it adds Q of the action and of the
+    best one.
     """
+
+    tell = False
 
     def __init__(self, spread: float = 0.0, column: int = 0, columns: int | None = None):
         self.spread, self.column, self.columns = spread, column, columns
@@ -64,19 +72,27 @@ class EpsilonGreedy:
         self, out: Arrays, rng: np.random.Generator, knobs: Mapping[str, float], mask: np.ndarray | None, greedy: bool
     ) -> Arrays:
         q = out["q"]
+        action = self._chosen(q, rng, knobs, mask, greedy)
+        if not self.tell:
+            return {"action": action}
+        return {"action": action, CHOSEN: q[np.arange(len(q)), action], BEST: best_q(q, mask)}
+
+    def _chosen(
+        self, q: np.ndarray, rng: np.random.Generator, knobs: Mapping[str, float], mask: np.ndarray | None, greedy: bool
+    ) -> np.ndarray:
         if mask is None and not greedy and self.spread == 0.0:
             action = np.empty(len(q), np.int64)
             kernels.epsilon_greedy(q, rng.random(2 * len(q)), knobs["epsilon"], action)
-            return {"action": action}
+            return action
         mask = None if mask is None else allowed(mask)
         q = q if mask is None else np.where(mask, q, -np.inf)
         action = q.argmax(-1)
         if greedy:
-            return {"action": action}
+            return action
         n, actions = q.shape
         coins = rng.random(2 * n)  # first half: explore or not; second half: which action
         which = (coins[n:] * actions).astype(np.int64) if mask is None else legal(coins[n:], mask)
-        return {"action": np.where(coins[:n] < self.epsilon(knobs["epsilon"], n), which, action)}
+        return np.where(coins[:n] < self.epsilon(knobs["epsilon"], n), which, action)
 
     def epsilon(self, epsilon: float, n: int) -> Any:
         """One ε for all columns, or one per column."""
@@ -88,6 +104,11 @@ class EpsilonGreedy:
 
     def to_env(self, action: np.ndarray) -> np.ndarray:
         return action
+
+
+def best_q(q: np.ndarray, mask: np.ndarray | None) -> np.ndarray:
+    """max_a Q(s, a) over the legal actions [B]."""
+    return (q if mask is None else np.where(allowed(mask), q, -np.inf)).max(-1).astype(np.float32)
 
 
 def allowed(mask: np.ndarray) -> np.ndarray:

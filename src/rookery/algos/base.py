@@ -22,10 +22,36 @@ from rookery.core.spec import Leaf, describe, mask_of
 from rookery.core.tree import Tree
 from rookery.data.sequences import Window
 from rookery.learning.learner import Learner, Outputs
-from rookery.learning.optim import Optimiser
+from rookery.learning.optim import LimitKind, Optimiser
 
 Positive = Annotated[int, Field(ge=1)]
 Share = Annotated[float, Field(ge=0, le=1)]
+
+
+class GradConfig(Section):
+    """`algo.grad`: a limit of gradients besides `algo.max_grad_norm`, and before it; see `rookery.learning.optim`."""
+
+    kind: LimitKind | None = (
+        None  # what is done to a gradient that goes too far, and how far that is; null: no such limit
+    )
+    at: Annotated[float, Field(gt=0)] = 10.0  # the limit; of the kinds with momentum a factor of the usual size
+    beta: Annotated[float, Field(ge=0, lt=1)] = 0.999  # memory of the usual size, for the kinds with momentum
+
+    @model_validator(mode="after")
+    def _used(self) -> Self:
+        kind = self.kind or ""
+        for name, used in (("at", bool(kind)), ("beta", "momentum" in kind)):
+            value = getattr(self, name)
+            if not used and value != type(self).model_fields[name].default:
+                wanted = "a kind with momentum" if kind else "algo.grad.kind"
+                told = f", {kind} compares with a fixed number" if kind else ""
+                raise ValueError(f"algo.grad.{name}={value:g} would be ignored: set {wanted}{told}")
+        return self
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """For an `Optimiser`."""
+        return {"limit": self.kind, "limit_at": self.at, "limit_beta": self.beta}
 
 
 class AlgoConfig(Section):
@@ -123,9 +149,9 @@ class Algorithm:
         return int(max(steps - config.store.min_fill, 0) * config.store.updates_per_step)
 
     @property
-    def rows(self) -> int:
-        """Env steps per env and round."""
-        return int(getattr(self.config, "rollout", 1))
+    def rows(self) -> int | None:
+        """Env steps per env and round; None: as many as an update waits for."""
+        return getattr(self.config, "rollout", 1)
 
     def networks(self) -> dict[str, nn.Module]:
         """Fresh networks by name; called once, with seeded global generators."""

@@ -19,7 +19,7 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from rookery.acting.rules import EpsilonGreedy, Rule
-from rookery.algos.base import AlgoConfig, Algorithm, Positive, Share
+from rookery.algos.base import AlgoConfig, Algorithm, GradConfig, Positive, Share
 from rookery.core.schedule import Schedule
 from rookery.core.spec import mask_of
 from rookery.core.tree import Tree
@@ -44,7 +44,8 @@ class DQNConfig(AlgoConfig):
     epsilon_spread: Annotated[float, Field(ge=0)] = 0.0  # ε of column i is ε^(1 + spread · i/(N−1)); Ape-X uses 7
     loss: Literal["huber", "squared"] = "huber"  # of the TD error
     max_grad_norm: Annotated[float, Field(gt=0)] | None = 10.0  # norm to which gradients are clipped
-    rollout: Positive = 1  # env steps per env and round
+    grad: GradConfig = GradConfig()  # further limit of gradients
+    rollout: Positive | None = None  # env steps per env and round; null: as many as an update waits for, 16 at most
 
     shares = ("epsilon",)
 
@@ -80,7 +81,7 @@ class DQN(Algorithm):
         return {"q": QNetwork(self.obs_spec, self.action_spec.sizes[0], self.model, c.dueling, c.noisy)}
 
     def optimisers(self) -> dict[str, Optimiser]:
-        return {"q": Adam(clip_norm=self.config.max_grad_norm)}
+        return {"q": Adam(clip_norm=self.config.max_grad_norm, **self.config.grad.options)}
 
     def knobs(self) -> dict[str, Schedule]:
         return {"lr": self.config.lr, "epsilon": self.config.epsilon}

@@ -24,7 +24,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from rookery.acting.rules import Rule, rule_for
-from rookery.algos.base import AlgoConfig, Algorithm, Positive, Share
+from rookery.algos.base import AlgoConfig, Algorithm, GradConfig, Positive, Share
 from rookery.core.schedule import Schedule
 from rookery.core.spec import mask_of
 from rookery.core.tree import Tree, tree_map, tree_take
@@ -66,6 +66,7 @@ class PPOConfig(AlgoConfig):
     shared: bool = False  # one encoder (and memory) for policy and value
     sequence: Positive | None = None  # rows per sequence of a policy with memory (model.core); null: the whole rollout
     max_grad_norm: Annotated[float, Field(gt=0)] | None = 0.5  # norm to which gradients are clipped
+    grad: GradConfig = GradConfig()  # further limit of gradients
 
 
 class PPO(Algorithm):
@@ -117,7 +118,7 @@ class PPO(Algorithm):
         return {"ac": ActorCritic(self.obs_spec, self.action_spec, self.model, shared=c.shared, log_std=c.log_std)}
 
     def optimisers(self) -> dict[str, Optimiser]:
-        return {"ac": Adam(clip_norm=self.config.max_grad_norm, eps=1e-5)}
+        return {"ac": Adam(clip_norm=self.config.max_grad_norm, eps=1e-5, **self.config.grad.options)}
 
     def knobs(self) -> dict[str, Schedule]:
         return {"lr": self.config.lr, "clip": self.config.clip, "entropy_bonus": self.config.entropy_bonus}

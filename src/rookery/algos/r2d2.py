@@ -19,7 +19,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from rookery.acting.rules import EpsilonGreedy, Rule
-from rookery.algos.base import AlgoConfig, Algorithm, Positive, Share
+from rookery.algos.base import AlgoConfig, Algorithm, GradConfig, Positive, Share
 from rookery.core.schedule import Schedule
 from rookery.core.spec import mask_of
 from rookery.core.tree import Tree, tree_map, tree_take
@@ -49,7 +49,8 @@ class R2D2Config(AlgoConfig):
     epsilon: Schedule = Schedule(kind="linear", start=1.0, end=0.05, steps=10_000)  # share of random actions
     epsilon_spread: Annotated[float, Field(ge=0)] = 0.0  # ε of column i is ε^(1 + spread · i/(N−1)); Ape-X uses 7
     max_grad_norm: Annotated[float, Field(gt=0)] | None = 40.0  # norm to which gradients are clipped
-    rollout: Positive = 1  # env steps per env and round
+    grad: GradConfig = GradConfig()  # further limit of gradients
+    rollout: Positive | None = None  # env steps per env and round; null: as many as an update waits for, 16 at most
 
     shares = ("epsilon",)
 
@@ -90,7 +91,7 @@ class R2D2(Algorithm):
         return {"q": QNetwork(self.obs_spec, self.action_spec.sizes[0], self.model, dueling=self.config.dueling)}
 
     def optimisers(self) -> dict[str, Optimiser]:
-        return {"q": Adam(clip_norm=self.config.max_grad_norm, eps=1e-5)}
+        return {"q": Adam(clip_norm=self.config.max_grad_norm, eps=1e-5, **self.config.grad.options)}
 
     def knobs(self) -> dict[str, Schedule]:
         return {"lr": self.config.lr, "epsilon": self.config.epsilon}

@@ -19,7 +19,7 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from rookery.acting.rules import Rule, SquashedGaussian
-from rookery.algos.base import AlgoConfig, Algorithm, Positive, Share
+from rookery.algos.base import AlgoConfig, Algorithm, GradConfig, Positive, Share
 from rookery.core.schedule import Schedule
 from rookery.core.spec import Leaf
 from rookery.core.tree import Tree
@@ -45,7 +45,8 @@ class SACConfig(AlgoConfig):
     log_std_min: float = -5.0  # bounds of the policy's log standard deviation
     log_std_max: float = 2.0  # upper bound of it
     max_grad_norm: Annotated[float, Field(gt=0)] | None = None  # norm to which gradients are clipped
-    rollout: Positive = 1  # env steps per env and round
+    grad: GradConfig = GradConfig()  # further limit of gradients
+    rollout: Positive | None = None  # env steps per env and round; null: as many as an update waits for, 16 at most
 
     @model_validator(mode="after")
     def _bounds_in_order(self) -> SACConfig:
@@ -120,8 +121,8 @@ class SAC(Algorithm):
         return {"q": Twin(*parts), "policy": policy, "log_alpha": Scalar(math.log(c.alpha))}
 
     def optimisers(self) -> dict[str, Optimiser]:
-        clip = self.config.max_grad_norm
-        learning: dict[str, Optimiser] = {"q": Adam(clip_norm=clip), "policy": Adam(clip_norm=clip)}
+        limited = Adam(clip_norm=self.config.max_grad_norm, **self.config.grad.options)
+        learning: dict[str, Optimiser] = {"q": limited, "policy": limited}
         return learning | ({"log_alpha": Adam(lr="alpha_lr")} if self.config.tune_alpha else {})
 
     def knobs(self) -> dict[str, Schedule]:

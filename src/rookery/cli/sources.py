@@ -57,6 +57,16 @@ def experiment(words: Words, file: Path | None, extra: Sequence[str], options: M
     return Experiment(config, **code, **options)
 
 
+def described(words: Words, file: Path | None, extra: Sequence[str]) -> tuple[Config, Any]:
+    """The config that a command line describes, and the env factory of a Python file; a run's folder stands for its config."""
+    if words.preset and Path(words.preset).is_dir() and file is None:
+        return run_config(Path(words.preset), [*extra, *words.overrides]), None
+    config, factory = make_config(words, file, extra), _code_of(file).get("env")
+    if config.env.id is None and factory is None:
+        raise ConfigError("env.id is missing: give --env ID (`rookery list envs`), or env.id in the config")
+    return config, factory
+
+
 def _code_of(file: Path | None) -> dict[str, Any]:
     """What an Experiment in a Python file was given besides its config."""
     if file is None or file.suffix != ".py":

@@ -41,6 +41,7 @@ class Entry:
 _ALGOS = "rookery.algos."
 _ZOO = "rookery.zoo.classic:"
 _GOALS = "rookery.zoo.goals:"
+_ATARI = "rookery.zoo.atari:"
 _WRAPPERS = "rookery.envs.wrappers:"
 _NETS = "rookery.nets."
 _SINKS = "rookery.run.sinks."
@@ -64,6 +65,9 @@ _BUILTIN: dict[str, dict[str, tuple[str, str]]] = {  # kind → name → (target
         "pendulum-sac": (f"{_ZOO}PENDULUM_SAC", "Pendulum-v1 with SAC"),
         "pendulum-ppo": (f"{_ZOO}PENDULUM_PPO", "Pendulum-v1 with PPO"),
         "bitflip8-dqn-her": (f"{_GOALS}BITFLIP8_DQN_HER", "8 bits to flip, with DQN and goals in hindsight"),
+        "pong-ppo": (f"{_ATARI}PONG_PPO", "Pong from pixels with PPO"),
+        "pong-dqn": (f"{_ATARI}PONG_DQN", "Pong from pixels with DQN"),
+        "breakout-dqn": (f"{_ATARI}BREAKOUT_DQN", "Breakout from pixels with DQN"),
     },
     "model": {
         "encoder": (f"{_NETS}encoders:Encoder", "features of any observation, built from its space"),
@@ -76,6 +80,8 @@ _BUILTIN: dict[str, dict[str, tuple[str, str]]] = {  # kind → name → (target
         "action_rescale": (f"{_WRAPPERS}ActionRescale", "Box actions in [-1, 1], whatever the env's bounds"),
         "time_awareness": (f"{_WRAPPERS}TimeAwareness", "the share of the time that is left, in the observation"),
         "previous_step": (f"{_WRAPPERS}PreviousStep", "the previous action and reward, in the observation"),
+        "atari": ("rookery.envs.atari:Atari", "no-op starts, frame skip, grey 84 × 84 screens, FIRE where needed"),
+        "life_loss": ("rookery.envs.atari:LifeLoss", "every lost life of an Atari game ends an episode"),
         "time_limit": ("gymnasium.wrappers:TimeLimit", "truncates after max_episode_steps"),
     },
     "sink": {

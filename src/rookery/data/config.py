@@ -27,6 +27,7 @@ class PriorityConfig(Section):
     alpha: Annotated[float, Field(ge=0, le=1)] = 0.6  # P ∝ p^alpha; without any key of store.priority: uniform
     beta: Schedule = Schedule(kind="linear", start=0.4, end=1.0)  # importance weights (N P)^−beta; above 1 counts as 1
     epsilon: Annotated[float, Field(ge=1e-12, le=1)] = 1e-6  # added to every priority, so that nothing is never drawn
+    initial: Literal["max", "actor"] = "max"  # of a new step: the largest so far, or the TD error that its actor saw
 
     @model_validator(mode="after")
     def _beta_in_range(self) -> PriorityConfig:

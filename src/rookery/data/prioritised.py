@@ -22,7 +22,7 @@ from rookery.kernels.gather import COUNT, HEAD, STALE
 class Prioritised:
     """Draws `size` steps of a ring at a time; the last batch's arrays are overwritten by the next.
 
-    β follows its schedule over the env steps inserted; `total_steps` is the run's length, for a schedule that lasts as long as the run.
+    β follows its schedule over env steps; `total_steps` is the run's length, for a schedule that lasts as long as the run.
     """
 
     def __init__(self, ring: Ring, size: int, config: PriorityConfig, total_steps: int | None):
@@ -72,7 +72,7 @@ class Prioritised:
             self.priorities.remove((slots[:, None] * ring.columns + columns).reshape(-1))
 
     def draw(self, rng: np.random.Generator, index: np.ndarray, weight: np.ndarray, steps: int) -> Keys:
-        """Fill index (int64 [n]) and weight (float32 [n]); `steps` inserted so far decide on β."""
+        """Fill index (int64 [n]) and weight (float32 [n]); the env steps so far decide on β."""
         ring, priorities, mass = self._ring, self.priorities, self._mass
         filled, left = 0, len(index)
         while left:  # again only if a step was drawn more often in this batch than max_reuse still allows

@@ -48,6 +48,8 @@ class ReplayStore:
     `store.mmap`.
     """
 
+    steps: int | None = None  # env steps of the run, for β, where the rows of one of several players are not these
+
     def __init__(
         self,
         config: ReplayConfig,
@@ -151,7 +153,7 @@ class ReplayStore:
         if self._prioritised is None:
             self._draw()
         else:
-            keys = self._prioritised.draw(self._rng, self._reader.index, self._weight, self._limiter.inserted)
+            keys = self._prioritised.draw(self._rng, self._reader.index, self._weight, self._annealed)
         self._reader.read()
         if self._hindsight is not None:
             self._hindsight.relabel(self._reader.index, self._rng)
@@ -159,6 +161,11 @@ class ReplayStore:
         if copy:
             return tree_map(torch.clone, self._batch), keys.copy()
         return dict(self._batch), keys
+
+    @property
+    def _annealed(self) -> int:
+        """The steps that β follows."""
+        return self._limiter.inserted if self.steps is None else self.steps
 
     def _draw(self) -> None:
         ring, index = self._ring, self._reader.index
@@ -206,7 +213,7 @@ class ReplayStore:
         }
         self._alarm.look(found)
         if self._prioritised is not None:
-            found |= self._prioritised.metrics(self._limiter.inserted)
+            found |= self._prioritised.metrics(self._annealed)
         return found
 
     def state(self) -> dict[str, Any]:

@@ -48,6 +48,26 @@ def split(space: spaces.Space) -> Callable[[Tree], list[Any]]:
     return lambda action: list(convert(action))
 
 
+class Contains:
+    """`Discrete.contains` at a twentieth of its price for a Python int, which is what we give to envs.
+
+    Many envs assert `action_space.contains(action)` in each step: a third of the time of gymnasium's CartPole.
+    """
+
+    def __init__(self, space: spaces.Discrete):
+        self.space, self.start = space, int(space.start)
+        self.end = self.start + int(space.n)
+
+    def __call__(self, x: Any) -> bool:
+        return self.start <= x < self.end if x.__class__ is int else spaces.Discrete.contains(self.space, x)
+
+
+def quicken(space: spaces.Space) -> None:
+    """Let an env's action space, if it is Discrete, answer `contains` quickly; the answers stay the same."""
+    if type(space) is spaces.Discrete:
+        vars(space)["contains"] = Contains(space)
+
+
 def not_finite(action: Tree, index: int) -> bool:
     """Whether the action of env `index` holds NaN or infinity, which is the policy's fault and not the env's."""
     rows = (np.asarray(leaf)[index] for leaf in leaves(action))
@@ -70,8 +90,17 @@ def _clipped(space: spaces.Box) -> Convert:
     dtype, low, high = space.dtype, space.low, space.high
     if np.isinf(low).all() and np.isinf(high).all():
         return lambda action: np.array(action, dtype)
-    # maximum and minimum: np.clip costs twice as much on small arrays
-    return lambda action: np.minimum(np.maximum(action, low), high).astype(dtype, copy=False)
+
+    def clip(action: Tree) -> np.ndarray:
+        nonlocal low, high
+        if action.shape != low.shape:
+            low, high = (
+                np.ascontiguousarray(np.broadcast_to(bound, action.shape)) for bound in (space.low, space.high)
+            )
+        # np.clip costs twice as much on small arrays, and so do bounds that numpy has to broadcast
+        return np.minimum(np.maximum(action, low), high).astype(dtype, copy=False)
+
+    return clip
 
 
 def _zip_dicts(columns: dict[Any, list[Any]]) -> list[dict[Any, Any]]:

@@ -4,25 +4,27 @@
     TurnAgents       PettingZoo's AECEnv
     DictAgents       the plain dict API of `fronts.Dicts`
 
-Env i is reset for its episode e with `seed_of(i, e)`, so the state of an env is its seed and the actions since the reset.
+Env i is reset for its episode e with `seed_of(i, e)`, so the state of an env is its seed, the actions since the reset and what its
+methods were told (`settings`).
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from functools import partial
 from typing import Any
 
-from rookery.core.errors import CheckpointError, ConfigError, Diverged, EnvError, UsageError
+from rookery.core.errors import ConfigError, Diverged, EnvError, UsageError
 from rookery.core.registry import did_you_mean
 from rookery.core.spec import describe, spec_of
 from rookery.core.tree import Tree, tree_copy_into
 from rookery.envs.actions import not_finite, shape_problem, split
 from rookery.envs.fronts import Dicts, Front, Parallel, Turns
 from rookery.envs.multi import MultiEnv, MultiStep
-from rookery.envs.replay import ActionLog, same_bits
+from rookery.envs.replay import ActionLog, check_count, same_bits
+from rookery.envs.settings import BEFORE, Call, Settings
 from rookery.envs.table import Table
 from rookery.envs.vector import SeedOf
 
@@ -49,13 +51,19 @@ class Agents(MultiEnv):
         super().__init__(len(envs), obs_spaces, action_spaces, name)
         self.envs, self.worker = list(envs), worker
         self._same_agents(fronts)
+        self._seed_of, self._settings = seed_of, Settings(len(envs))
         self._tables = [
-            Table(front, i, self, partial(seed_of, i), worker=worker, limit=max_episode_steps)
+            Table(front, i, self, partial(self._seed, i), worker=worker, limit=max_episode_steps)
             for i, front in enumerate(fronts)
         ]
         self._split = {agent: split(space) for agent, space in action_spaces.items()}
         self._logs = {agent: ActionLog(spec, self.num, self._forgotten) for agent, spec in self.action_spec.items()}
         self._ready = False
+
+    def _seed(self, i: int, episode: int) -> int | None:
+        """Of the episode that begins in env i; what env i was told until now came before it."""
+        self._settings.begin(i)
+        return self._seed_of(i, episode)
 
     def reset(self) -> None:
         self._clear()
@@ -92,6 +100,9 @@ class Agents(MultiEnv):
 
     def call(self, name: str, *args: Any, **kwargs: Any) -> list[Any]:
         found = [getattr(env, name) for env in self.envs]
+        lengths = [table.length for table in self._tables]
+        if (args or kwargs) and callable(found[0]) and not self._settings.note(name, args, kwargs, lengths):
+            self._inexact(f"the call {name}{args} cannot be saved, so a resumed run would not repeat it ({self.name})")
         return [value(*args, **kwargs) if callable(value) else value for value in found]
 
     def close(self) -> None:
@@ -105,10 +116,7 @@ class Agents(MultiEnv):
 
     def restore(self, state: dict[str, Any]) -> None:
         envs = state["envs"]
-        if envs and len(envs) != self.num:
-            raise CheckpointError(
-                f"the checkpoint holds {len(envs)} envs of {self.name}, this run has {self.num}: set env.num={len(envs)}"
-            )
+        check_count(len(envs), self.num, self.name)
         self.exactness = state["exactness"]
         for table in self._tables if envs else ():
             self._restore_env(table, envs[str(table.index)])
@@ -118,6 +126,7 @@ class Agents(MultiEnv):
     def _env_state(self, table: Table) -> dict[str, Any]:
         i, seats = table.index, table.seats
         common: dict[str, Any] = {"episode": table.episode, "seed": table.seed, "length": table.length}
+        common["settings"] = self._settings.state(i)
         common["totals"] = {agent: seat.total for agent, seat in seats.items()}
         common["acting"] = {agent: bool(self.acting[agent][i]) for agent in self.agents}
         common["obs"] = {agent: receiver.row(i) for agent, receiver in self.receivers.items()}
@@ -126,9 +135,12 @@ class Agents(MultiEnv):
         return common | ({"actions": actions} if known else {})
 
     def _restore_env(self, table: Table, saved: dict[str, Any]) -> None:
+        self._settings.restore(table.index, saved.get("settings"))
         if "actions" not in saved:
             self._inexact(f"the running episode was not saved, a new one was begun ({table.where()})")
+            self._tell(table, self._settings.now.values())
             return table.begin(int(saved["episode"]) + 1)
+        self._tell(table, self._settings.at(table.index, BEFORE))
         table.begin(int(saved["episode"]), saved["seed"])
         given = saved["actions"]
         acts = {agent: self._split[agent](kept.load(table.index, given[agent])) for agent, kept in self._logs.items()}
@@ -143,13 +155,16 @@ class Agents(MultiEnv):
     def _replay(self, table: Table, acts: dict[str, list[Any]], saved: dict[str, Any]) -> str | None:
         """Give the env its actions again; returns what came out differently."""
         i = table.index
-        for _ in range(int(saved["length"])):
+        for step in range(int(saved["length"])):
+            self._tell(table, self._settings.at(i, step))
             turns = {agent: table.seats[agent].actions for agent in self.agents if self.acting[agent][i]}
             if any(n >= len(acts[agent]) for agent, n in turns.items()):
                 return self._anew(table, "it was somebody else's turn")
             table.step({agent: acts[agent][n] for agent, n in turns.items()})
             if table.episode != int(saved["episode"]):
+                self._tell(table, self._settings.now.values())  # its next episode has begun
                 return "it ended earlier than before"
+        self._tell(table, self._settings.at(i, int(saved["length"])))
         for agent in self.agents:
             if bool(self.acting[agent][i]) != bool(saved["acting"][agent]):
                 return self._anew(table, "it was somebody else's turn")
@@ -159,10 +174,14 @@ class Agents(MultiEnv):
                 return f"the return of {agent!r} differs"
         return None
 
-    @staticmethod
-    def _anew(table: Table, problem: str) -> str:
+    def _anew(self, table: Table, problem: str) -> str:
+        self._tell(table, self._settings.now.values())
         table.begin(table.episode + 1)
         return problem
+
+    def _tell(self, table: Table, calls: Iterable[Call]) -> None:
+        for name, args, kwargs in calls:
+            getattr(self.envs[table.index], name)(*args, **kwargs)
 
     # --- what is wrong ---
 

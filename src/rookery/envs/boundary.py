@@ -33,7 +33,9 @@ class BadValue(Exception):
 
 def number(reward: Any) -> float:
     """A reward as a float: Python and numpy numbers, and arrays with one element."""
-    if isinstance(reward, float | int | np.number | np.bool_):
+    if isinstance(reward, float):  # np.float64 too, the most frequent case
+        return float(reward)
+    if isinstance(reward, int | np.number | np.bool_):
         return float(reward)
     if getattr(reward, "size", 0) == 1 and hasattr(reward, "item"):
         return number(reward.item())

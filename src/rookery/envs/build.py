@@ -45,11 +45,15 @@ def make(
         raise ConfigError(f"env.api={config.api} has several agents: such envs are made by rookery.envs.make_multi")
     seed_of = lambda i, episode: streams.seed_of(purpose, worker, i, episode)  # noqa: E731
     name = name_of(config, factory)
-    if config.engine == "native":
-        return FromVector(_native(config, count, factory, purpose), seed_of, name=name, worker=worker)
+    if config.engine != "gymnasium":
+        from rookery.envs.engines import vectorised  # it builds on this module
+
+        env = vectorised(config, seed_of, count=count, purpose=purpose, worker=worker, factory=factory)
+        if env is not None:
+            return env
     first = single(config, purpose=purpose, worker=worker, index=0, count=count, factory=factory)
     if isinstance(first, GymnasiumVector):
-        return FromVector(_checked(first, count, config, purpose), seed_of, name=name, worker=worker)
+        return FromVector(checked(first, count, config, purpose), seed_of, name=name, worker=worker)
     rest = (
         single(config, purpose=purpose, worker=worker, index=i, count=count, factory=factory) for i in range(1, count)
     )
@@ -120,7 +124,7 @@ def _base(
     probes.register()
     partial.register()
     goals.register()
-    target = factory if factory is not None else _target(str(config.id))
+    target = factory if factory is not None else target_of(str(config.id))
     if isinstance(target, str):
         return _registered(target, config, kwargs, places["index"]), True
     return called(target, config.id or repr(target), kwargs, places), False
@@ -129,10 +133,10 @@ def _base(
 def called(target: Factory, name: str, kwargs: dict[str, Any], places: dict[str, int], by_name: bool = False) -> Any:
     """What a class or factory makes. It is told of its place what its signature accepts, or only what it names."""
     given = {key: place for key, place in places.items() if (_names if by_name else _wants)(target, key)}
-    return _build(lambda: target(**given, **kwargs), name, kwargs, places["index"])
+    return build(lambda: target(**given, **kwargs), name, kwargs, places["index"])
 
 
-def _target(env_id: str) -> Any:
+def target_of(env_id: str) -> Any:
     """A class or factory, or the gymnasium id (a string) whose module has been imported."""
     if env_id in registry.names("env"):
         return registry.lookup("env", env_id)
@@ -155,7 +159,7 @@ def _registered(env_id: str, config: EnvConfig, kwargs: dict[str, Any], index: i
     spec = copy.deepcopy(find_spec(env_id))
     spec.order_enforce = False  # our own boundary check is always on, and the vector env keeps the order
     limit = config.max_episode_steps
-    return _build(
+    return build(
         lambda: gymnasium.make(spec, max_episode_steps=limit, disable_env_checker=True, **kwargs), env_id, kwargs, index
     )
 
@@ -168,7 +172,9 @@ def find_spec(env_id: str) -> Any:
     if env_id.startswith("ALE/"):
         if importlib.util.find_spec("ale_py") is None:
             raise ConfigError(f"{env_id} needs ale-py, which is not installed: {_EXTRAS['ale_py'][1]}")
-        gymnasium.register_envs(importlib.import_module("ale_py"))
+        ale_py = importlib.import_module("ale_py")
+        ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)  # no banner for every env
+        gymnasium.register_envs(ale_py)
     if env_id not in gymnasium.registry:
         known = [*gymnasium.registry, *registry.names("env")]
         hint = registry.did_you_mean(env_id, known) or " `rookery list envs` shows the known ones."
@@ -176,7 +182,7 @@ def find_spec(env_id: str) -> Any:
     return gymnasium.registry[env_id]
 
 
-def _build(construct: Callable[[], Any], name: str, kwargs: dict[str, Any], index: int) -> Any:
+def build(construct: Callable[[], Any], name: str, kwargs: dict[str, Any], index: int) -> Any:
     try:
         return construct()
     except RookeryError:
@@ -206,22 +212,7 @@ def _names(target: Any, name: str) -> bool:
         return False
 
 
-def _native(config: EnvConfig, count: int, factory: Factory | None, purpose: Purpose) -> GymnasiumVector:
-    if factory is not None or config.id is None:
-        return _checked(single(config, purpose=purpose, count=count, factory=factory), count, config, purpose)
-    target = _target(config.id)
-    if not isinstance(target, str):
-        return _checked(single(config, purpose=purpose, count=count), count, config, purpose)
-    if find_spec(target).vector_entry_point is None:
-        raise ConfigError(f"env.engine=native: {target} has no vectorised engine of its own. Use env.engine=gymnasium")
-    limit = {} if config.max_episode_steps is None else {"max_episode_steps": config.max_episode_steps}
-    kwargs = {**config.kwargs, **limit}
-    mode = gymnasium.VectorizeMode.VECTOR_ENTRY_POINT
-    built = _build(lambda: gymnasium.make_vec(target, count, vectorization_mode=mode, **kwargs), target, kwargs, 0)
-    return _checked(built, count, config, purpose)
-
-
-def _checked(env: Any, count: int, config: EnvConfig, purpose: Purpose) -> GymnasiumVector:
+def checked(env: Any, count: int, config: EnvConfig, purpose: Purpose) -> GymnasiumVector:
     """A vector env that fits what the config asks for."""
     if not isinstance(env, GymnasiumVector):
         raise ConfigError(f"env.engine=native needs a gymnasium VectorEnv, got a {type(env).__name__}")

@@ -133,8 +133,10 @@ def spoken(env: Any, api: str) -> str:
 
 def _refuse(config: EnvConfig, wrappers: list[str]) -> None:
     """What is known for one agent only is an error, not ignored."""
-    if config.engine == "native":
-        raise ConfigError(f"env.engine=native cannot be used with env.api={config.api}: use env.engine=gymnasium")
+    if config.engine in ("native", "envpool"):
+        raise ConfigError(
+            f"env.engine={config.engine} cannot be used with env.api={config.api}: use env.engine=gymnasium"
+        )
     if config.on_bad == "drop":
         raise ConfigError(f"env.on_bad=drop cannot be used with env.api={config.api}: use env.on_bad=raise")
     if single := [name for name in wrappers if ":" not in name]:

@@ -42,7 +42,7 @@ class EnvConfig(Section):
     stack: Limit = 1  # frames that the networks see at once, the last k; stored once, repeated at an episode's start
     max_episode_steps: Limit | None = None  # env steps until truncation; None: what the id was registered with
     api: Api = "auto"  # four: the old API, step() -> obs, reward, done, info; parallel, turns, dict: several agents
-    engine: Engine = "auto"  # native: the id's own vectorised engine; auto: gymnasium
+    engine: Engine = "auto"  # native: our numba engine or the id's own; auto: ours if it gives the same, else gymnasium
     on_bad: Literal["raise", "drop"] = "raise"  # NaN or infinity from an env: stop the run, or drop the running episode
 
     @property

@@ -17,12 +17,12 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 
 from rookery.core.chunk import EpisodeEnd
-from rookery.core.errors import Diverged, EnvError
+from rookery.core.errors import CheckpointError, Diverged, EnvError, UsageError
 from rookery.core.tree import Tree, tree_take
 from rookery.envs.actions import batched, not_finite
 from rookery.envs.boundary import BadValue, Receiver
 from rookery.envs.settings import BEFORE, Settings
-from rookery.envs.vector import SeedOf, Step, VectorEnv
+from rookery.envs.vector import OTHER_ENGINE, SeedOf, Step, VectorEnv
 
 log = logging.getLogger(__name__)
 
@@ -83,15 +83,21 @@ class FromVector(VectorEnv):
         return out
 
     def call(self, name: str, *args: Any, **kwargs: Any) -> list[Any]:
+        if not hasattr(self.env, "call"):
+            raise UsageError(
+                f"{self.name}: its vectorised engine has no {name} for single envs. Use env.engine=gymnasium"
+            )
         if args or kwargs:
             self._settings.note(name, args, kwargs, [0])
-        return list(self.env.call(name, *args, **kwargs))  # type: ignore[attr-defined]  # not in the base class
+        return list(self.env.call(name, *args, **kwargs))
 
     def state(self) -> dict[str, Any]:
         self._settings.begin(0)  # nothing is replayed: only the last call of each method counts
         return {"episode": self._episode.copy(), "resumes": self._resumes, "settings": self._settings.state(0)}
 
     def restore(self, state: dict[str, Any]) -> None:
+        if "resumes" not in state:
+            raise CheckpointError(f"the checkpoint of {self.name} was {OTHER_ENGINE}")
         self._resumes = int(state["resumes"]) + 1
         self._episode[:] = np.asarray(state["episode"]) + 1
         self._settings.restore(0, state.get("settings"))

@@ -15,16 +15,17 @@ from typing import Any, Literal
 
 import gymnasium
 import numpy as np
+from gymnasium.wrappers import TimeLimit
 
 from rookery.core.chunk import EpisodeEnd
 from rookery.core.errors import CheckpointError, ConfigError, Diverged, EnvError, UsageError
 from rookery.core.spec import describe, spec_of
 from rookery.core.tree import Tree, tree_copy_into
-from rookery.envs.actions import not_finite, split
+from rookery.envs.actions import not_finite, quicken, split
 from rookery.envs.boundary import LARGEST, BadValue, number, reset_problem, step_problem
-from rookery.envs.replay import ActionLog, give_snapshot, same_bits, snapshot_layers, take_snapshot
+from rookery.envs.replay import ActionLog, check_count, give_snapshot, same_bits, snapshot_layers, take_snapshot
 from rookery.envs.settings import BEFORE, Settings
-from rookery.envs.vector import SeedOf, Step, VectorEnv
+from rookery.envs.vector import ENDLESS, OTHER_ENGINE, SeedOf, Step, VectorEnv
 
 log = logging.getLogger(__name__)
 
@@ -52,7 +53,11 @@ class InProcess(VectorEnv):
         self._same_spaces()
         self._seed_of, self._drop_bad = seed_of, on_bad == "drop"
         self._split = split(self.action_space)
-        self._calls = [env.step for env in envs]
+        for env in envs:
+            quicken(env.unwrapped.action_space)
+        self._limits = [ENDLESS] * self.num
+        self._calls = [(env.env if type(env) is TimeLimit else env).step for env in envs]
+        self._read_limits()
         self._writers = [self._closely(i) for i in range(self.num)]
         layers = [found for env in envs if (found := snapshot_layers(env)) is not None]
         self._layers = layers if len(layers) == self.num else None
@@ -125,7 +130,10 @@ class InProcess(VectorEnv):
         n = self._length[i]
         if self._log is not None:
             self._log.add(i, n, action)
-        self._length[i] = n + 1
+        n += 1
+        self._length[i] = n
+        if n >= self._limits[i]:
+            truncated = done = True
         self._total[i] += reward
         if not -LARGEST <= reward <= LARGEST:
             self._bad(i, f"the reward is {reward}", action)
@@ -177,15 +185,30 @@ class InProcess(VectorEnv):
         self._infos[start:] = [{} for _ in range(start, self.num)]
 
     def call(self, name: str, *args: Any, **kwargs: Any) -> list[Any]:
+        self._write_elapsed()
         found = [env.get_wrapper_attr(name) for env in self.envs]
         if (args or kwargs) and callable(found[0]) and not self._settings.note(name, args, kwargs, self._length):
             self._inexact(f"the call {name}{args} cannot be saved, so a resumed run would not repeat it ({self.name})")
-        return [value(*args, **kwargs) if callable(value) else value for value in found]
+        answers = [value(*args, **kwargs) if callable(value) else value for value in found]
+        self._read_limits()
+        return answers
 
     def _tell_again(self, i: int, step: int) -> None:
         """Repeat what env i was told when so many steps of its episode were done."""
         for name, args, kwargs in self._settings.at(i, step):
             self.envs[i].get_wrapper_attr(name)(*args, **kwargs)
+            self._read_limits()
+
+    def _read_limits(self) -> None:
+        """An outermost TimeLimit is not called in each step: its steps are the length of the episode, which is kept anyway."""
+        for i, env in enumerate(self.envs):
+            self._limits[i] = env._max_episode_steps if type(env) is TimeLimit else ENDLESS
+
+    def _write_elapsed(self) -> None:
+        """For whoever looks at an outermost TimeLimit: snapshots and calls."""
+        for i, env in enumerate(self.envs):
+            if type(env) is TimeLimit and self._ready:
+                env._elapsed_steps = self._length[i]  # type: ignore[assignment]  # declared as None
 
     def method(self, name: str) -> Callable[..., Any] | None:
         return self.envs[0].get_wrapper_attr(name) if self.envs[0].has_wrapper_attr(name) else None
@@ -196,15 +219,15 @@ class InProcess(VectorEnv):
                 stack.callback(env.close)
 
     def state(self) -> dict[str, Any]:
+        self._write_elapsed()
         envs = {str(i): self._env_state(i) for i in range(self.num)} if self._ready else {}
         return {"exactness": self.exactness, "envs": envs}
 
     def restore(self, state: dict[str, Any]) -> None:
+        if "envs" not in state:
+            raise CheckpointError(f"the checkpoint of {self.name} was {OTHER_ENGINE}")
         envs = state["envs"]
-        if envs and len(envs) != self.num:
-            raise CheckpointError(
-                f"the checkpoint holds {len(envs)} envs of {self.name}, this run has {self.num}: set env.num={len(envs)}"
-            )
+        check_count(len(envs), self.num, self.name)
         self._clear()
         self.exactness = state["exactness"]
         self.renewed[:] = False
@@ -245,6 +268,8 @@ class InProcess(VectorEnv):
 
     def _begin_another(self, i: int) -> None:
         self.renewed[i] = True
+        for name, args, kwargs in self._settings.now.values():  # what it was told in the lost episode holds in the next
+            self.envs[i].get_wrapper_attr(name)(*args, **kwargs)
         self._begin_next(i)
 
     def _replay(self, i: int, acts: list[Any], saved: dict[str, Any]) -> str | None:
@@ -258,7 +283,7 @@ class InProcess(VectorEnv):
             except Exception as error:
                 raise self._failed(i, "replaying the saved episode", f"{type(error).__name__}: {error}", act) from error
             self._length[i] += 1
-            if terminated or truncated:
+            if terminated or truncated or self._length[i] >= self._limits[i]:
                 return _ENDED
         self._tell_again(i, len(acts))
         if not same_bits(self._receiver.row(i), saved["obs"]):

@@ -6,7 +6,7 @@ every layer of the env that has state offers
     snapshot() -> dict of arrays and JSON values         all of it, the random generator included; changes nothing
     restore_snapshot(state) -> None
 
-A layer is an env or a wrapper; a wrapper's snapshot covers that wrapper alone. TimeLimit is known, as are stateless wrappers. If any
+A layer is an env or a wrapper; a wrapper's snapshot covers that wrapper alone, or with `snapshot_is_whole = True` all inside. TimeLimit is known, as are stateless wrappers. If any
 other wrapper is around the env, its state would be lost, so the env is replayed instead.
 """
 
@@ -19,6 +19,7 @@ import gymnasium
 import numpy as np
 from gymnasium import wrappers as known
 
+from rookery.core.errors import CheckpointError
 from rookery.core.tree import Tree, leaves, tree_map
 
 LONGEST = 2**20  # actions kept per episode; beyond that, replaying would take longer than it is worth
@@ -79,6 +80,8 @@ def snapshot_layers(env: Any) -> list[Any] | None:
     while isinstance(env, gymnasium.Wrapper):
         if _offers_snapshot(env) or isinstance(env, known.TimeLimit):
             layers.append(env)
+            if getattr(env, "snapshot_is_whole", False):
+                return layers
         elif not (isinstance(env, _STATELESS) or getattr(env, "stateless", False)):
             return None
         env = env.env
@@ -97,6 +100,12 @@ def give_snapshot(layers: list[Any], state: dict[str, Any]) -> None:
             layer.restore_snapshot(state[str(k)])
         else:
             layer._elapsed_steps = int(state[str(k)]["elapsed"])
+
+
+def check_count(saved: int, num: int, name: str) -> None:
+    """A checkpoint holds as many envs as the run has, or none if it was saved before the first reset."""
+    if saved not in (0, num):
+        raise CheckpointError(f"the checkpoint holds {saved} envs of {name}, this run has {num}: set env.num={saved}")
 
 
 def same_bits(a: Tree, b: Tree) -> bool:

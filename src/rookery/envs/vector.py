@@ -1,7 +1,7 @@
 """VectorEnv: B copies of a task, stepped together.
 
 `Step.obs` holds the observation to act on next, `Step.final` the true successor of every step that ended an episode: the two never
-mix, so truncation is right by construction. Engines: `inprocess.InProcess`, `gymvector.FromVector`.
+mix, so truncation is right by construction. Engines: `inprocess.InProcess`, `native.Native`, `gymvector.FromVector`.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ from rookery.core.tree import Tree
 from rookery.envs.boundary import Receiver
 
 SeedOf = Callable[[int, Any], int | None]  # (env, episode) → seed of its reset
+ENDLESS = 2**62  # the time limit of an env that has none
+OTHER_ENGINE = "written with another engine: resume with the env.engine it began with"
 
 
 @dataclass(slots=True)

@@ -1,14 +1,19 @@
 """A named update as machine code, kept on disk: key → load → call. Building it is in build.py, imported only when needed.
 
-The artefact checks nothing about what it is given; `Learner.run` compares every batch with the signature first.
+The artefact checks nothing about what it is given; `Learner.run` compares every batch with the signature first. Nor is it
+trusted because it is there: it must lie where only the user writes (cache.py), its plan must be whole and made for this key on
+this machine, and the machine code must be the one the plan was made with. Anything else is built again.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import logging
+import os
 from collections.abc import Callable
+from dataclasses import dataclass
 from operator import is_
 from pathlib import Path
 from typing import Any
@@ -17,13 +22,39 @@ import torch
 from torch import Tensor
 
 from rookery.core.errors import CompileError
-from rookery.learning.key import key_of
+from rookery.learning.cache import PLAN, Cache, distrust, private, shared
+from rookery.learning.key import circumstances, compiler, key_of
 from rookery.learning.learner import Outputs
+from rookery.learning.thin import decompositions
 from rookery.learning.words import Traced
 
 log = logging.getLogger("rookery.learning")
-FORMAT = 2  # of plan.json
+FORMAT = 3  # of plan.json
+CODE = "update.so"
 TESTED_TORCH = ("2.13.",)
+OPTIONS = {  # of inductor
+    "compile_threads": 1,  # it would start a process per core
+    "aot_inductor.precompile_headers": False,  # 300 MB in a folder whose name anybody can take first; saves 4 s of 25
+}
+PARTS = [Traced, decompositions, OPTIONS, FORMAT]  # what of us shapes an artefact
+Plan = dict[str, Any]
+
+
+class Damaged(Exception):
+    """What lies in the cache is not a whole artefact for this key on this machine."""
+
+
+@dataclass(slots=True)
+class Held:
+    """An artefact that was loaded and is not removed from the cache as long as this lives."""
+
+    plan: Plan
+    run: Callable[[list[Any]], list[Tensor]]
+    lock: int  # descriptor of plan.json, with a shared lock
+    built: bool = False
+
+    def __del__(self) -> None:
+        os.close(self.lock)
 
 
 class Artefact:
@@ -32,15 +63,9 @@ class Artefact:
     def __init__(self, learner: Any, name: str, batch: dict[str, Any]):
         if learner.cache is None:
             raise CompileError("compiled mode needs a cache folder (learning.cache)")
-        self.key = key_of(learner, name, [Traced, FORMAT])
-        folder = Path(learner.cache) / self.key
-        plan = read_plan(folder)
-        self.built = plan is None
-        if plan is None:
-            from rookery.learning.build import build
-
-            plan = build(learner, name, batch, folder)
-        self._run = load(folder / plan["file"])
+        self.key = key_of(learner, name, PARTS)
+        self._held = obtain(learner, name, batch, self.key)
+        self._run, plan, self.built = self._held.run, self._held.plan, self._held.built
         self._names, self._arrays = tuple(plan["metrics"]), list(plan["arrays"])
         self._noise = [(kind, torch.zeros(shape, device="cpu")) for kind, shape in plan["noise"]]
         table = learner.tensors | {f"noise{i}": t for i, (_, t) in enumerate(self._noise)}
@@ -75,24 +100,105 @@ class Artefact:
 
     def check(self, learner: Any, name: str) -> None:
         """No code and no plain number that went into the machine code has changed since."""
-        if key_of(learner, name, [Traced, FORMAT]) != self.key:
+        if key_of(learner, name, PARTS) != self.key:
             raise CompileError(
                 f"update {name!r}: code or a plain number that it uses was changed after it was compiled; an eager run would "
                 "have noticed, this one cannot. A number that changes during a run must be a knob (a Schedule)."
             )
 
 
-def read_plan(folder: Path) -> dict[str, Any] | None:
-    """The plan of a complete artefact, or None if it must be built (again)."""
+def obtain(learner: Any, name: str, batch: dict[str, Any], key: str) -> Held:
+    """The artefact, from the cache or built: in the cache, or in a private folder if that cannot be written."""
+    cache = learner.cache if isinstance(learner.cache, Cache) else Cache(Path(learner.cache))
+    place = cache.ready()
     try:
-        plan = json.loads((folder / "plan.json").read_text())
-        whole = plan["format"] == FORMAT and plan["sha256"] == sha256_of(folder / plan["file"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
-    if not whole:
-        log.warning("the compiled update in %s is damaged or of another version: it is built again", folder.name)
-        return None
+        return held(place, key)
+    except (FileNotFoundError, Damaged):
+        pass  # told below, by the one run that builds
+    try:
+        return _in_turn(place, learner, name, batch, key)
+    except OSError as error:
+        problem = f"cannot be written ({error.strerror or error})"
+        if place is private():
+            raise CompileError(
+                f"the temporary folder {place.folder} {problem}: set TMPDIR or learning.cache"
+            ) from error
+    try:
+        return _in_turn(place.replaced(problem), learner, name, batch, key)
+    except OSError as error:
+        raise CompileError(
+            f"neither the cache {place.folder} nor the temporary folder {private().folder.parent} can be written "
+            f"({error.strerror or error}): set learning.cache to a folder with room, or learning.mode=eager"
+        ) from error
+
+
+def _in_turn(place: Cache, learner: Any, name: str, batch: dict[str, Any], key: str) -> Held:
+    """Build, unless another run is doing it: then wait for it, and after a while build alone."""
+    with place.building(key) as turn:
+        if not turn.alone:
+            text = (
+                f"update {name!r} is being compiled by another run: waiting for it, at most {place.wait_seconds:.0f} s"
+            )
+            log.info("%s", text)
+            with learner.busy(text):
+                turn.until_alone(place.wait_seconds)
+        if not turn.alone:
+            place = place.replaced(f"is locked by a build that has not ended after {place.wait_seconds:.0f} s")
+        try:
+            return held(place, key)  # built by the one we waited for
+        except FileNotFoundError:
+            pass
+        except Damaged as error:
+            log.warning("the compiled update %s %s: it is built again", key, error)
+        from rookery.learning.build import build
+
+        build(learner, name, batch, place, key)
+        made = held(place, key)
+    made.built = True
+    place.trim()
+    return made
+
+
+def held(place: Cache, key: str) -> Held:
+    """Lock, examine and load an artefact. FileNotFoundError: there is none; Damaged: there is one that must not be used."""
+    folder = place.folder / key
+    for path in (folder, folder / PLAN, folder / CODE):
+        if problem := distrust(path, follow=False):
+            raise Damaged(f"({path.name}) {problem}")
+    lock = os.open(folder / PLAN, os.O_RDONLY)
+    try:
+        if not shared(lock):
+            raise FileNotFoundError(folder)
+        plan = examine(folder, key)
+        run = load(folder / CODE)
+        with contextlib.suppress(OSError):  # a cache that can only be read: nothing is removed from it either
+            os.utime(folder / PLAN)
+    except BaseException:
+        os.close(lock)
+        raise
+    return Held(plan, run, lock)
+
+
+def examine(folder: Path, key: str) -> Plan:
+    """The plan of a whole artefact for this key and machine."""
+    try:
+        plan = json.loads((folder / PLAN).read_text())
+        if plan.pop("seal") != seal(plan):
+            raise Damaged("has a damaged plan")
+        if plan["format"] != FORMAT or plan["key"] != key:
+            raise Damaged("has the plan of another update or version")
+        if plan["circumstances"] != circumstances():
+            raise Damaged("was built on another machine or with other versions")
+        if plan["sha256"] != sha256_of(folder / CODE):
+            raise Damaged("is damaged")
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise Damaged(f"is incomplete ({type(error).__name__})") from error
     return plan
+
+
+def seal(plan: Plan) -> str:
+    """A checksum of the plan itself: one changed digit in it would hand the machine code other inputs."""
+    return hashlib.sha256(json.dumps(plan, sort_keys=True).encode()).hexdigest()
 
 
 def sha256_of(path: Path) -> str:
@@ -100,17 +206,17 @@ def sha256_of(path: Path) -> str:
 
 
 def load(path: Path) -> Callable[[list[Any]], list[Tensor]]:
-    """The raw loader: 0.01 s, where the public `aoti_load_package` imports the compiler for two seconds."""
+    """The raw runner: 0.01 s, where the public `aoti_load_package` imports the compiler for two seconds and leaves a folder behind
+    if the process is killed.
+    """
     try:
-        return torch._C._aoti.AOTIModelPackageLoader(str(path), "model", False, 1, -1).run
-    except AttributeError:
-        return torch._inductor.aoti_load_package(str(path)).loader.run
+        return torch._C._aoti.AOTIModelContainerRunnerCpu(str(path), 1).run
+    except RuntimeError as error:
+        raise Damaged(f"cannot be loaded ({str(error).strip().splitlines()[0]})") from error
 
 
 def unavailable() -> str | None:
     """Why this machine cannot run compiled updates, or None."""
-    from rookery.learning.key import compiler
-
     if not torch.__version__.startswith(TESTED_TORCH):
         return f"torch {torch.__version__} is not a tested version ({', '.join(v + '*' for v in TESTED_TORCH)})"
     if compiler() is None:

@@ -6,12 +6,15 @@ silently bake into the graph — random draws, captured tensors — is refused.
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import json
 import logging
-import shutil
-import tempfile
+import os
 import time
 import warnings
+import zipfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +23,10 @@ from torch import Tensor
 
 from rookery.core.errors import CompileError
 from rookery.core.tree import flatten, unflatten
-from rookery.learning.artefact import FORMAT, read_plan, sha256_of
+from rookery.learning.artefact import CODE, FORMAT, OPTIONS, seal, sha256_of
+from rookery.learning.cache import PLAN, Cache
+from rookery.learning.key import circumstances
+from rookery.learning.thin import decompositions
 from rookery.learning.words import Rows, Traced, split
 
 log = logging.getLogger("rookery.learning")
@@ -52,7 +58,7 @@ def trace(learner: Any, name: str, batch: dict[str, Any]) -> tuple[Any, dict[str
         s.commit()
         return numbers, *(a.clone() for a in arrays.values())
 
-    graph = make_fx(pure)(*(t.clone() for t in inputs.values()))
+    graph = make_fx(pure, decomposition_table=decompositions())(*(t.clone() for t in inputs.values()))
     check_trace(name, graph)
     for node, key in zip([n for n in graph.graph.nodes if n.op == "placeholder"], list(inputs)):
         if not node.users:
@@ -79,65 +85,74 @@ def check_trace(name: str, graph: Any) -> None:
             )
 
 
-def build(learner: Any, name: str, batch: dict[str, Any], folder: Path) -> dict[str, Any]:
-    """Compile one named update into `folder`; two processes may build the same thing, the first rename wins."""
+def build(learner: Any, name: str, batch: dict[str, Any], place: Cache, key: str) -> None:
+    """Compile one named update into the cache. OSError: the cache has no room or cannot be written."""
     started = time.monotonic()
-    log.info("compiling update %r: once for this code, shape and machine; takes 10 to 30 seconds", name)
+    text = f"compiling update {name!r}: once for this code, shape and machine; takes 10 to 30 seconds"
+    log.info("%s", text)
+    with learner.busy(text) as say, place.scratch() as scratch:
+        graph, inputs, found = traced(learner, name, batch)
+        made = scratch / "artefact"
+        made.mkdir(mode=0o700)
+        _compile(graph, tuple(inputs.values()), scratch, made / CODE)
+        plan = {"format": FORMAT, "key": key, "what": f"{type(learner.algo).__name__} {name}"}
+        plan |= {"circumstances": circumstances(), "sha256": sha256_of(made / CODE), "inputs": list(inputs), **found}
+        plan = json.loads(json.dumps(plan))  # tuples become lists, as they will be when it is read
+        (made / PLAN).write_text(json.dumps(plan | {"seal": seal(plan)}))
+        size = (made / CODE).stat().st_size / 1e6
+        place.commit(made, key)
+        text = f"compiled update {name!r} in {time.monotonic() - started:.0f} s ({size:.1f} MB)"
+        log.info("%s", text)
+        say(text)
+
+
+def traced(learner: Any, name: str, batch: dict[str, Any]) -> tuple[Any, dict[str, Tensor], dict[str, Any]]:
+    """`trace`, with what tracing says of a branch on data, .item() and foreign calls in words."""
     try:
-        graph, inputs, found = trace(learner, name, batch)
-    except (
-        RuntimeError,
-        TypeError,
-        ValueError,
-    ) as error:  # what tracing says of a branch on data, .item(), foreign calls
+        return trace(learner, name, batch)
+    except (RuntimeError, TypeError, ValueError) as error:
         raise CompileError(
             f"update {name!r} cannot be traced: {_first_line(error)}. It must be straight-line tensor code; learning.mode=eager runs it "
             "as it is."
         ) from error
-    try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        scratch = Path(tempfile.mkdtemp(dir=folder.parent, prefix="building-"))
-    except OSError as error:
-        raise CompileError(
-            f"the cache folder {folder.parent} cannot be written ({error}): set learning.cache"
-        ) from error
-    try:
-        _compile(graph, tuple(inputs.values()), scratch / "update.pt2")
-        plan = {"format": FORMAT, "file": "update.pt2", "sha256": sha256_of(scratch / "update.pt2")}
-        plan |= {"inputs": list(inputs), **found}
-        (scratch / "plan.json").write_text(json.dumps(plan))
-        commit(scratch, folder)
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
-    log.info("compiled update %r in %.0f s", name, time.monotonic() - started)
-    return plan
 
 
-def _compile(graph: Any, examples: tuple[Tensor, ...], path: Path) -> None:
+def _compile(graph: Any, examples: tuple[Tensor, ...], scratch: Path, path: Path) -> None:
+    """The machine code of the graph at `path`; the compilers' own files stay in `scratch`."""
     import torch._inductor
+    from torch._inductor.utils import fresh_cache
 
-    args = tuple(t.clone() for t in examples)
+    args, package = tuple(t.clone() for t in examples), scratch / "update.pt2"
     try:
-        with torch.no_grad(), warnings.catch_warnings():
+        with torch.no_grad(), warnings.catch_warnings(), _temporary_files(scratch), fresh_cache(dir=str(scratch)):
             warnings.simplefilter("ignore")  # torch warns of its own deprecated calls
             exported = torch.export.export(graph, args, strict=False)
-            torch._inductor.aoti_compile_and_package(exported, package_path=str(path))
+            torch._inductor.aoti_compile_and_package(
+                exported, package_path=str(package), inductor_configs=dict(OPTIONS)
+            )  # it writes into them
     except (RuntimeError, OSError) as error:  # torch's export and inductor errors are RuntimeErrors
+        if os.strerror(errno.ENOSPC) in str(error):  # said by the system or by g++
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)) from error
         raise CompileError(
             f"the update cannot be compiled here: {_first_line(error)}. Set learning.mode=eager to run it as it is."
         ) from error
+    with zipfile.ZipFile(package) as archive:
+        (code,) = (name for name in archive.namelist() if name.endswith(".so"))
+        path.write_bytes(archive.read(code))
+
+
+@contextlib.contextmanager
+def _temporary_files(folder: Path) -> Iterator[None]:
+    """g++ keeps its temporary files here: they go with the folder, also if the build is killed."""
+    before = os.environ.get("TMPDIR")
+    os.environ["TMPDIR"] = str(folder)
+    try:
+        yield
+    finally:
+        os.environ.pop("TMPDIR")
+        if before is not None:
+            os.environ["TMPDIR"] = before
 
 
 def _first_line(error: Exception) -> str:
     return next(iter(str(error).strip().splitlines()), type(error).__name__)
-
-
-def commit(scratch: Path, folder: Path) -> None:
-    """One rename makes it visible; a damaged older one is moved away first."""
-    if folder.exists() and read_plan(folder) is None:
-        shutil.rmtree(folder, ignore_errors=True)
-    try:
-        scratch.rename(folder)
-    except OSError:
-        if read_plan(folder) is None:
-            raise

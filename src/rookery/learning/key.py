@@ -36,7 +36,7 @@ def key_of(learner: Any, name: str, parts: list[Any]) -> str:
         digest.update(repr(words).encode())
 
     seen: dict[int, Any] = {}
-    say(torch.__version__, sys.version, torch.get_num_threads(), *machine())
+    say(sorted(circumstances().items()))
     say(name, [(k, tuple(s), str(d)) for k, s, d in learner.signatures[name]], learner.knob_names)
     describe(getattr(learner.algo, name), say, seen)
     for key, net in learner.nets.items():
@@ -65,12 +65,21 @@ def compiler() -> str | None:
     return shutil.which(os.environ.get("CXX", "g++"))
 
 
-def machine() -> tuple[Any, ...]:
+def circumstances() -> dict[str, Any]:
+    """What machine code depends on besides the update, as JSON."""
     path = compiler()
     # inductor sets TORCHINDUCTOR_CACHE_DIR itself while it builds: the key must not change with it
     skip = {"TORCHINDUCTOR_CACHE_DIR"}
-    settings = sorted(kv for kv in os.environ.items() if kv[0].startswith("TORCHINDUCTOR") and kv[0] not in skip)
-    return platform.machine(), cpu_flags(), path and (os.path.realpath(path), os.stat(path).st_size), settings
+    settings = sorted([k, v] for k, v in os.environ.items() if k.startswith("TORCHINDUCTOR") and k not in skip)
+    return {
+        "torch": str(torch.__version__),
+        "python": sys.version,
+        "threads": torch.get_num_threads(),
+        "machine": platform.machine(),
+        "cpu": hashlib.sha256(cpu_flags().encode()).hexdigest()[:16],
+        "compiler": path and [os.path.realpath(path), os.stat(path).st_size],
+        "settings": settings,
+    }
 
 
 def describe(x: Any, say: Callable[..., None], seen: dict[int, Any]) -> None:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Protocol
@@ -21,6 +22,7 @@ from rookery.core.errors import BatchError, CheckpointError, CompileError, Confi
 from rookery.core.rng import Streams, seeded
 from rookery.core.schedule import Schedule
 from rookery.core.tree import Tree, flatten, tree_map, walk
+from rookery.learning.cache import Cache
 from rookery.learning.flat import FlatNetwork
 from rookery.learning.optim import Optimiser
 from rookery.learning.own_draws import OwnDraws
@@ -31,6 +33,15 @@ from rookery.nets.normalise import observe
 log = logging.getLogger("rookery.learning")
 Mode = Literal["eager", "compiled"]
 Signature = list[tuple[str, torch.Size, torch.dtype]]
+
+
+Busy = Callable[[str], AbstractContextManager[Callable[[str], None]]]
+
+
+@contextmanager
+def unseen(text: str) -> Iterator[Callable[[str], None]]:
+    """Shows nothing; what a `busy` gives is called with the closing line."""
+    yield lambda line: None
 
 
 class Learnable(Protocol):
@@ -92,15 +103,14 @@ class Learner:
         streams: Streams,
         *,
         mode: Mode = "eager",
-        cache: Path | None = None,
+        cache: Cache | Path | None = None,
         device: str = "cpu",
         fall_back: bool = False,
     ):
         self.algo, self.mode, self.cache, self.device = algo, mode, cache, torch.device(device)
-        self.fall_back, self.note = (
-            fall_back,
-            "",
-        )  # whether an update that cannot be compiled may run eagerly; why it does
+        self.fall_back = fall_back  # whether an update that cannot be compiled may run eagerly
+        self.note = ""  # why it does
+        self.busy: Busy = unseen  # shows people that a build takes its time
         with seeded(streams.seed_of("networks")):
             modules = {name: module.to(self.device) for name, module in algo.networks().items()}
         self.nets = {name: FlatNetwork(name, module) for name, module in modules.items()}
@@ -201,10 +211,7 @@ class Learner:
             except CompileError as error:
                 if not self.fall_back or self.compiled:
                     raise
-                self.mode, self.note = (
-                    "eager",
-                    str(error),
-                )  # before the first update: the mode never changes in the middle
+                self.mode, self.note = "eager", str(error)  # before the first update: it never changes in the middle
                 log.warning("learning.mode=auto runs eagerly: %s", error)
 
     def dry_run(self, name: str, batch: dict[str, Tree]) -> Traced:

@@ -98,7 +98,9 @@ class Collector:
         return joined(parts)
 
     def _fill(self, rows: int, limits: Limits) -> tuple[Chunk, Limits]:
-        buffer = self._buffer(rows)
+        buffer, judge = self._buffer(rows), self.actor.judge
+        if judge is not None:
+            judge.begin()
         if self.on_begin is not None:
             self.on_begin(self)
         finals: list[tuple[tuple[int, int], Tree]] = []  # ((row, column), true last observation)
@@ -116,6 +118,8 @@ class Collector:
             if limited:
                 limits = left(limits, step)
         filled = buffer if used == rows else tree_map(lambda x: x[:used], buffer)
+        if judge is not None and used:
+            judge.fill(filled, self._seen)
         final_obs, final_at = self._stacked(finals) if finals else self._no_finals
         last = self._seen if self._stack_rows else self.obs
         return Chunk(filled, last, final_obs, final_at, self.actor.version, self.index, ended), limits
@@ -132,6 +136,8 @@ class Collector:
         for key, value in out.items():
             tree_copy_into(buffer[key], t, value)
         buffer["reward"][t] = step.reward
+        if step.final and self.actor.judge is not None:
+            self._judge(t, step)
         if self._starts or step.marked:
             self._mark(buffer, t, step)
         tree_copy_into(self.obs, ..., step.obs)
@@ -143,6 +149,12 @@ class Collector:
             self.on_step(self, step)
         return step
 
+    def _judge(self, t: int, step: Step) -> None:
+        """Show the final observations of row t to the judge, as the actor would have seen them."""
+        frames = self.frames
+        finals = step.final if frames is None else [(i, frames.after(i, obs)) for i, obs in step.final]
+        self.actor.judge.ended(t, self._seen, finals, step.terminated)
+
     def _mark(self, buffer: dict[str, Tree], t: int, step: Step) -> None:
         """The flags of a row in which something starts, ends or is missing."""
         self._plain = False
@@ -151,17 +163,12 @@ class Collector:
         buffer["first"][t] = self.first
         buffer["valid"][t] = step.valid
         holes = np.flatnonzero(~step.valid)
-        if len(holes) and "state" in buffer:
-            self._forget(holes, tree_take(buffer["state"], t))
+        if len(holes):  # what was seen in a hole is seen again
+            self.actor.undo(holes, tree_take(buffer["state"], t) if "state" in buffer else None)
         self.first &= ~step.valid  # a hole does not use up the start of an episode
         self.first |= step.terminated | step.truncated
         self.first[step.cut] = True
         self._starts = bool(self.first.any())
-
-    def _forget(self, holes: np.ndarray, before: Tree) -> None:
-        """What was seen in a hole is seen again: memories go back to the state before it."""
-        if self.actor.memory is not None:
-            self.actor.memory.put(tree_take(before, holes), holes)
 
     def _act(self) -> tuple[dict[str, np.ndarray], np.ndarray]:
         out = self.actor.act(self._seen, self.rng, self.first, greedy=self.greedy)
@@ -173,7 +180,8 @@ class Collector:
             sample = self._shapes()
             flags = {key: np.zeros((rows, num), bool) for key in ("terminated", "truncated", "first", "valid")}
             self._rows = {"obs": zeros(self._row_spec, rows, num), **sample(rows), **flags}
-            self._rows["reward"] = np.zeros((rows, num), np.float32)
+            for key in ("reward", "priority")[: 1 if self.actor.judge is None else 2]:
+                self._rows[key] = np.zeros((rows, num), np.float32)
             self._plain = False
         if not self._plain:
             self._plain = True

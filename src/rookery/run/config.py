@@ -88,7 +88,7 @@ class RunConfig(Section):
     name: FolderName | None = None  # of the run's folder; null: made from algorithm, env, seed and time
     out: Text = "runs"  # folder in which the run's folder is made
     device: Device = "cpu"  # of the learner: auto, cpu, cuda, cuda:1, mps
-    threads: Threads | Literal["auto"] = 1  # of the learner; auto: from the network's size and the CPU quota
+    threads: Threads | Literal["auto"] = 1  # of the learner; auto: from the work of one update and the CPU quota
     on_exists: Literal["fail", "resume", "new"] = "fail"  # if the folder holds a run: stop, go on, or take a new folder
 
 
@@ -100,6 +100,10 @@ class LearningConfig(Section):
 
     mode: Literal["auto", "eager", "compiled"] = "auto"  # ordinary autograd, or one compiled artefact per update
     cache: Text | None = None  # folder of compiled artefacts; null: the user's cache folder
+    cache_bytes: Count = (
+        2_000_000_000  # size of that folder; above it, artefacts that no run uses go, longest unused first
+    )
+    cache_days: Annotated[float, Field(gt=0)] = 90.0  # days after which an artefact that no run has used is removed
     compile_after: Count = 20_000  # planned updates from which `auto` compiles
 
 

@@ -6,11 +6,13 @@ line per second. It writes to stderr, which leaves stdout to results.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import sys
+import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -18,6 +20,7 @@ from rich.console import Console as RichConsole
 from rich.console import Group, RenderableType
 from rich.live import Live
 from rich.progress_bar import ProgressBar
+from rich.spinner import Spinner
 from rich.table import Table as RichTable
 from rich.text import Text
 
@@ -87,6 +90,41 @@ class Console:
             self._due = math.inf
             return
         self._due = self._now() + (REFRESH_SECONDS if self._live is not None else LINE_SECONDS)
+
+    def note(self, text: str) -> None:
+        """One line that stays."""
+        with contextlib.suppress(OSError, ValueError):  # nobody is looking
+            if self._live is not None:
+                self._live.console.print(Text(text))
+            else:  # not by rich, which ends the program when a pipe is closed
+                stream = self._stream or sys.stderr
+                stream.write(f"{text}\n")
+                stream.flush()
+
+    @contextlib.contextmanager
+    def busy(self, text: str) -> Iterator[Callable[[str], None]]:
+        """Says what takes its time, with the seconds on a terminal; what it gives writes the closing line."""
+        if self._live is None:
+            self.note(text)
+            yield self.note
+            return
+        over = threading.Event()
+        thread = threading.Thread(target=self._spin, args=(self._live, text, over), daemon=True)
+        thread.start()
+        try:
+            yield self.note
+        finally:
+            over.set()
+            thread.join()
+
+    def _spin(self, live: Live, text: str, over: threading.Event) -> None:
+        """In a thread of its own, because the one that draws otherwise is busy."""
+        started, spinner = self._now(), Spinner("dots")
+        with contextlib.suppress(OSError, ValueError):
+            while not over.wait(REFRESH_SECONDS):
+                spinner.update(text=f"{text} ({self._now() - started:.0f} s)")
+                live.update(Group(spinner, self.picture()), refresh=True)
+            live.update(self.picture(), refresh=True)
 
     def close(self) -> None:
         """The last numbers, then the screen is given back."""

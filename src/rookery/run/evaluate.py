@@ -14,6 +14,7 @@ from rookery.core.chunk import EpisodeEnd
 from rookery.core.errors import EnvError
 from rookery.envs.multi import MultiEnv
 from rookery.envs.vector import VectorEnv
+from rookery.run.machine import one_thread
 from rookery.run.meters import returns_of
 from rookery.run.multicollector import MultiCollector
 from rookery.run.parts import Parts
@@ -100,6 +101,10 @@ class Evaluator:
         self._table: MultiCollector | None = None
 
     def __call__(self, steps: int) -> Evaluation:
+        with one_thread():
+            return self._play(steps)
+
+    def _play(self, steps: int) -> Evaluation:
         if not self.parts.players.single:
             return evaluate_players(self._seated(), self.config.episodes, steps=steps)
         if self._env is None:

@@ -17,12 +17,13 @@ from typing import Any
 
 from rookery.core import registry
 from rookery.core.errors import CheckpointError, Diverged, RookeryError, UsageError
+from rookery.run.announce import announce
 from rookery.run.callbacks import Callback
 from rookery.run.checkpoint import Checkpoints
 from rookery.run.clock import CHECKPOINT
 from rookery.run.folder import RunFolder
 from rookery.run.logs import TextLog
-from rookery.run.machine import difference, fingerprint, settings, threads_for
+from rookery.run.machine import difference, fingerprint, settings
 from rookery.run.manifest import understood
 from rookery.run.origin import check_same, resolve_config, saved_mode, start_from
 from rookery.run.parts import EnvFactory, build_parts
@@ -85,10 +86,10 @@ class Experiment:
 
     def train(self) -> Result:
         """Train to the end (or to a signal); the summary is written whatever happens."""
-        with Preemption() as preemption, self._folder() as folder, TextLog(folder.log, self.config.log.level):
-            threads = threads_for(self.config)
-            with settings(threads):
-                return self._train(folder, preemption)
+        level = self.config.log.level
+        # one thread: networks begin with the same bits, however many threads learn
+        with Preemption() as preemption, self._folder() as folder, TextLog(folder.log, level), settings(threads=1):
+            return self._train(folder, preemption)
 
     def _folder(self) -> RunFolder:
         if self.resume is not None:
@@ -112,7 +113,8 @@ class Experiment:
             raise
         self.trainer = Trainer(self.config, callbacks=[*self.callbacks, _Best(self)], parts=parts)
         try:
-            return self._run(preemption, saved)
+            with settings(self.trainer.threads.count):
+                return self._run(preemption, saved)
         except BaseException as error:
             self._failed(error)
             raise
@@ -126,8 +128,7 @@ class Experiment:
         trainer.interrupted = lambda: f"signal {preemption.requested}" if preemption.requested else None
         trainer.after_round = self._after_round
         write_config(folder.config, self.config)  # also when resumed: a new limit must survive the next kill
-        for player in trainer.players.values():
-            log.info("%slearning mode: %s (%s)", player.prefix, player.learner.mode, player.mode_reason)
+        log.info("learner threads: %d (%s)", trainer.threads.count, trainer.threads.reason)
         if saved is not None:
             with understood():
                 self._restore(saved)
@@ -137,6 +138,7 @@ class Experiment:
         self.sinks.open(folder.path, resume_step=trainer.steps if saved is not None else None)
         if saved is not None:
             self.sinks.restore(saved["experiment"]["sinks"])
+        announce(trainer.players, sinks)
         last = self._loop()
         return self._finish(preemption, last)
 
@@ -268,7 +270,7 @@ class Experiment:
     def _sinks(self) -> list[Any]:
         if self.own_sinks is not None:
             return list(self.own_sinks)
-        return [_make_sink(name, self.config) for name in self.config.log.sinks]
+        return [make_sink(name, self.config) for name in self.config.log.sinks]
 
 
 class _Best(Callback):
@@ -284,7 +286,7 @@ class _Best(Callback):
             self.experiment.save_best(evaluation)
 
 
-def _make_sink(name: str, config: Config) -> Any:
+def make_sink(name: str, config: Config) -> Any:
     make: Callable[..., Any] = registry.lookup("sink", name)
     from_config = getattr(make, "from_config", None)
     return make() if from_config is None else from_config(config)

@@ -22,7 +22,7 @@ from rookery.learning.learner import Learner
 from rookery.run.checkpoint import Checkpoints
 from rookery.run.evaluate import purpose_of
 from rookery.run.folder import RunFolder
-from rookery.run.machine import settings, threads_for
+from rookery.run.machine import settings
 from rookery.run.manifest import understood
 from rookery.run.parts import EnvFactory, make_env, seeded_for
 from rookery.run.player import Players, actor_of
@@ -68,7 +68,7 @@ def load_run(folder: Path | str, checkpoint: str | int = "last", env: EnvFactory
         raise UsageError(f"{run.path} holds no config.yaml, so its networks cannot be built again")
     config = load_config(file=run.config)
     state, manifest = Checkpoints(run.checkpoints).load(checkpoint)
-    with settings(threads_for(config)):
+    with settings(threads=1):
         streams = Streams(config.run.seed)
         if config.players is not None:
             players = _players(config, streams, state, env)

@@ -4,38 +4,15 @@ from __future__ import annotations
 
 import gc
 import hashlib
-import math
-import os
 import platform
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 import gymnasium
 import numpy as np
 import torch
 
 from rookery.learning.key import cpu_flags
-from rookery.run.resolve import Config
-
-
-def cpu_quota() -> int:
-    """CPUs this process may really use: affinity and the container's quota."""
-    count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1)
-    quota = Path("/sys/fs/cgroup/cpu.max")
-    if quota.exists():
-        limit, _, period = quota.read_text().partition(" ")
-        if limit.strip().isdigit() and period.strip().isdigit():
-            count = min(count, max(1, math.ceil(int(limit) / int(period))))
-    return max(1, count)
-
-
-def threads_for(config: Config) -> int:
-    """`auto`: one for small networks, where more only get in each other's way; the quota for large ones."""
-    if config.run.threads != "auto":
-        return int(config.run.threads)
-    widest = max((*config.model.widths, 1))
-    return cpu_quota() if widest >= 256 else 1
 
 
 def fingerprint() -> dict[str, str]:
@@ -64,4 +41,18 @@ def settings(threads: int) -> Iterator[None]:
     finally:
         gc.unfreeze()
         torch.set_flush_denormal(False)
+        torch.set_num_threads(before)
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Inside, torch uses one thread: so act collectors and evaluations, whatever the learner has."""
+    before = torch.get_num_threads()
+    if before == 1:
+        yield
+        return
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
         torch.set_num_threads(before)

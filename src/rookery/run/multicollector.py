@@ -149,9 +149,9 @@ class MultiCollector:
         stepped = np.zeros(self.env.num, bool)
         for agent, was in turn.items():
             stepped |= was & (out.agents[agent].valid | ~self.env.acting[agent])
-        for rows in self.rows.values():
-            again = np.concatenate([turn[agent] & ~stepped for agent in rows.blocks])
-            rows.undo(np.flatnonzero(again))
+        for name, rows in self.rows.items():
+            again = [asked & ~stepped for asked in self._seated(name, turn).values()]
+            rows.undo(np.flatnonzero(np.concatenate(again)))
         return stepped
 
     def _summary(self, out: MultiStep, stepped: np.ndarray) -> Step:

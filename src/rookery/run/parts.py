@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -31,9 +30,10 @@ from rookery.data.store import Store
 from rookery.data.stored import stored_spec
 from rookery.envs.multi import MultiEnv
 from rookery.envs.vector import VectorEnv
+from rookery.learning.cache import Cache, default_folder
 from rookery.learning.learner import Learner, Mode
 from rookery.run.collector import Collector
-from rookery.run.player import Player, Players, actor_of
+from rookery.run.player import Player, Players, actor_of, collecting
 from rookery.run.pool import LocalPool
 from rookery.run.resolve import Config
 
@@ -116,16 +116,15 @@ def build_parts(
         chosen, reason = (mode, "as in the run being resumed") if mode else choose_mode(config)
         automatic = mode is None and config.learning.mode == "auto"
         learner = Learner(
-            algo, streams, mode=chosen, cache=cache_folder(config), device=device_of(config), fall_back=automatic
+            algo, streams, mode=chosen, cache=cache_of(config), device=device_of(config), fall_back=automatic
         )
         store = build_store(config, algo, vectors[0], streams, folder)
-        unfinished.pop_all()
-    collectors = []
-    for w, vector in enumerate(vectors):
-        rule = algo.rule(w * num, workers * num)
-        actor = actor_of(algo, rule, learner, config.env.stack)
         stacked = algo.store_kind == "rollout"  # a rollout is read once: nothing is saved by stacking it later
-        collectors.append(Collector(vector, actor, streams.numpy(f"act/{w}"), index=w, stack_rows=stacked))
+        collectors = []
+        for w, vector in enumerate(vectors):
+            actor = collecting(actor_of(algo, algo.rule(w * num, workers * num), learner, config.env.stack), config)
+            collectors.append(Collector(vector, actor, streams.numpy(f"act/{w}"), index=w, stack_rows=stacked))
+        unfinished.pop_all()
     knobs = {name: schedule.resolved(config.train.max_steps) for name, schedule in algo.knobs().items()}
     return Parts(config, streams, algo, learner, store, LocalPool(collectors), knobs, reason, env, vectors[0].obs_spec)
 
@@ -143,7 +142,7 @@ def _parts_of_several(config: Config, env: EnvFactory | None, modes: Any, folder
 def build_store(config: Config, algo: Algorithm, env: VectorEnv, streams: Streams, folder: Path | None = None) -> Store:
     workers, num = config.pool.workers, config.env.num
     if algo.store_kind == "rollout":
-        return RolloutStore(rows=algo.rows, columns=num * workers, collectors=workers)
+        return RolloutStore(rows=algo.rows or 1, columns=num * workers, collectors=workers)
     check_windows(config, algo)
     check_room(config, algo.window())
     rows, demonstrations = build_demonstrations(config, algo, env, streams)
@@ -185,14 +184,15 @@ def check_windows(config: Config, algo: Algorithm) -> None:
             )
 
 
-def check_room(config: Config, window: Window | None) -> None:
+def check_room(config: Config, window: Window | None, agents: int = 1) -> None:
     """A column of the replay must hold at least one whole sequence."""
     if window is None:
         return
-    columns, needed = config.env.num * config.pool.workers, window.burn_in + window.length
+    columns, needed = config.env.num * config.pool.workers * agents, window.burn_in + window.length
+    whom = "envs" if agents == 1 else "seats"
     if config.store.capacity < needed * columns:
         raise ConfigError(
-            f"store.capacity={config.store.capacity} is {config.store.capacity // columns} steps for each of the {columns} envs, but a sequence "
+            f"store.capacity={config.store.capacity} is {config.store.capacity // columns} steps for each of the {columns} {whom}, but a sequence "
             f"(algo.burn_in + algo.sequence) has {needed}: none would ever be complete. Raise store.capacity to at least {needed * columns}."
         )
 
@@ -224,6 +224,7 @@ def choose_mode(config: Config) -> tuple[Mode, str]:
     if wanted == "eager":
         return "eager", "learning.mode=eager"
     from rookery.learning.artefact import unavailable
+    from rookery.learning.key import compiler
 
     problem = algorithm.eager_only or unavailable()
     if problem is None and device_of(config) != "cpu":
@@ -236,18 +237,18 @@ def choose_mode(config: Config) -> tuple[Mode, str]:
         return "eager", problem
     planned, least = algorithm.planned_updates(config), config.learning.compile_after
     if planned < least:
-        return "eager", f"{planned} planned updates are fewer than learning.compile_after={least}"
-    return "compiled", f"{planned} planned updates, learning.compile_after={least}"
+        return "eager", f"{planned} updates planned < learning.compile_after={least}"
+    return (
+        "compiled",
+        f"{Path(compiler() or '').name} found, {planned} updates planned ≥ learning.compile_after={least}",
+    )
 
 
-def cache_folder(config: Config) -> Path:
-    """Where compiled artefacts live: learning.cache, $ROOKERY_CACHE, or the user's cache folder."""
-    if config.learning.cache:
-        return Path(config.learning.cache).expanduser().absolute()
-    base = os.environ.get("ROOKERY_CACHE")
-    if base:
-        return Path(base).absolute() / "artefacts"
-    return Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")).absolute() / "rookery" / "artefacts"
+def cache_of(config: Config) -> Cache:
+    """Where compiled artefacts live, and the bounds of that folder."""
+    given = config.learning.cache
+    folder = Path(given).expanduser().absolute() if given else default_folder()
+    return Cache(folder, config.learning.cache_bytes, config.learning.cache_days)
 
 
 def device_of(config: Config) -> str:

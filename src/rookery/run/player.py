@@ -12,6 +12,7 @@ from torch import Tensor
 
 from rookery.acting.actor import Actor, Message
 from rookery.acting.frames import repeated
+from rookery.acting.judge import Judge
 from rookery.acting.players import MAIN
 from rookery.algos.base import Algorithm
 from rookery.core.chunk import Chunk
@@ -19,6 +20,7 @@ from rookery.core.errors import UsageError
 from rookery.core.rng import Streams
 from rookery.core.schedule import Schedule
 from rookery.core.tree import Tree, tree_take
+from rookery.data.replay import ReplayStore
 from rookery.data.store import Store
 from rookery.learning.learner import Learner
 from rookery.run.chunks import decided
@@ -51,8 +53,8 @@ class Player:
     @property
     def rows(self) -> int:
         """Env steps per env and round: a rollout, or as many as an update of a replay waits for, which see the same weights anyway."""
-        if self.algo.store_kind != "replay" or self.prefix:
-            return self.algo.rows
+        if self.algo.rows is not None or self.prefix:
+            return self.algo.rows or 1
         columns = self.config.env.num * self.config.pool.workers
         return min(max(1, int(1 / (self.config.store.updates_per_step * columns))), MOST_ROWS)
 
@@ -68,6 +70,8 @@ class Player:
         self.knob_values = self.knobs_now(steps)
         self.learner.set_knobs(self.knob_values)
         self.learner.resample()
+        if self.prefix and isinstance(self.store, ReplayStore):
+            self.store.steps = steps  # its rows are not the env's steps
         return Message(self.learner.updates, self.knob_values)
 
     def names(self, names: tuple[str, ...]) -> tuple[str, ...]:
@@ -85,6 +89,10 @@ class Player:
         dense = decided(chunk) if self.prefix and self.algo.store_kind == "replay" else chunk
         if dense is not None:
             self.store.add(dense)
+
+    def decided(self, batch: dict[str, Tree]) -> bool:
+        """False for a rollout in which one of several players never had a turn: an update would only follow its old gradients' moments."""
+        return not self.prefix or self.algo.store_kind != "rollout" or bool(batch["valid"].any())
 
     def observe(self, chunk: Chunk) -> None:
         """Normalisers learn the statistics of what was just learnt from, so a rollout is judged as it was acted."""
@@ -107,6 +115,14 @@ def actor_of(algo: Algorithm, rule: Any, learner: Learner, stack: int = 1) -> Ac
     """An actor on the learner's live weights, for observations of `stack` frames."""
     actor = Actor(algo.outputs, rule, learner.eager, learner.device, algo.memory())
     actor.stack = stack
+    return actor
+
+
+def collecting(actor: Actor, config: Config) -> Actor:
+    """An actor whose rows go into a store, with what that store wants to be told."""
+    priority = getattr(config.store, "priority", None)
+    if priority is not None and priority.initial == "actor":
+        actor.judge = Judge(actor, config.algo.gamma)
     return actor
 
 

@@ -49,29 +49,28 @@ class PlayerRows:
         out = self.actor.act(self.obs, self.rng, self.first & asked, greedy=greedy)  # who waits keeps its memory
         self.held = self.held or tree_map(np.zeros_like, out)
         _put(self.held, out, asked)
-        if "state" in out:
-            self._put_back(out["state"], np.flatnonzero(~asked))
+        if not asked.all():
+            self.actor.undo(np.flatnonzero(~asked), out.get("state"))
         return self.actor.rule.to_env(out["action"])
-
-    def _put_back(self, before: Tree, columns: np.ndarray) -> None:
-        if len(columns) and self.actor.memory is not None:
-            self.actor.memory.put(tree_take(before, columns), columns)
 
     def undo(self, columns: np.ndarray) -> None:
         """The envs of these columns were not stepped: their observations will be seen again."""
-        if "state" in self.held:
-            self._put_back(self.held["state"], columns)
+        if len(columns):
+            self.actor.undo(columns, self.held.get("state"))
 
     def begin(self, rows: int, greedy: bool) -> None:
         """Room for `rows` rows; the arrays of the last chunk are used again if it had as many."""
         self._finals = []
+        if self.actor.judge is not None:
+            self.actor.judge.begin()
         if not self.held:
             self._probe(greedy)
         if not self._buffer or len(self._buffer["reward"]) != rows:
             longer = lambda x: np.zeros((rows, *x.shape), x.dtype)  # noqa: E731
             self._buffer = {"obs": tree_map(longer, self.obs), **tree_map(longer, self.held)}
             self._buffer |= {name: np.zeros((rows, self.columns), bool) for name in FLAGS}
-            self._buffer["reward"] = np.zeros((rows, self.columns), np.float32)
+            for key in ("reward", "priority")[: 1 if self.actor.judge is None else 2]:
+                self._buffer[key] = np.zeros((rows, self.columns), np.float32)
 
     def _probe(self, greedy: bool) -> None:
         """Shapes of what the rule returns, without disturbing the random stream and the memory."""
@@ -96,7 +95,10 @@ class PlayerRows:
                 step.terminated & mine,
                 step.truncated & mine,
             )
-            self._finals += [((t, block.start + i), obs) for i, obs in step.final if mine[i]]
+            finals = [(block.start + i, obs) for i, obs in step.final if mine[i]]
+            self._finals += [((t, column), obs) for column, obs in finals]
+            if finals and self.actor.judge is not None:
+                self.actor.judge.ended(t, self.obs, finals, buffer["terminated"][t])
         ended = buffer["terminated"][t] | buffer["truncated"][t]
         self.first &= ~buffer["valid"][t]
         self.first |= ended
@@ -109,6 +111,8 @@ class PlayerRows:
     def chunk(self, rows: int, collector: int) -> Chunk:
         """The first `rows` rows; their arrays are used again by the next chunk."""
         filled = tree_map(lambda x: x[:rows], self._buffer)
+        if self.actor.judge is not None and rows:
+            self.actor.judge.fill(filled, self.obs)
         finals = sorted(self._finals, key=lambda final: final[0])
         at = np.array([place for place, _ in finals], np.int64).reshape(-1, 2)
         final_obs = (

@@ -8,6 +8,7 @@ from typing import Any
 from rookery.acting.actor import Message
 from rookery.core.chunk import Chunk, taken
 from rookery.run.collector import Collector
+from rookery.run.machine import one_thread
 from rookery.run.multicollector import MultiCollector
 
 
@@ -24,14 +25,15 @@ class LocalPool:
         self, messages: dict[str, Message], rows: int, *, steps: int | None = None, episodes: int | None = None
     ) -> None:
         """Every collector: take over the messages, collect `rows` rows. `steps` and `episodes` are what the run still needs."""
-        for collector in self.collectors:
-            collector.load(messages)
-            chunks = collector.collect(rows, steps=steps, episodes=episodes)
-            self._done.append((collector.index, chunks))
-            if steps is not None or episodes is not None:
-                done, ended = taken(chunks)
-                steps = None if steps is None else steps - done
-                episodes = None if episodes is None else episodes - len(ended)
+        with one_thread():
+            for collector in self.collectors:
+                collector.load(messages)
+                chunks = collector.collect(rows, steps=steps, episodes=episodes)
+                self._done.append((collector.index, chunks))
+                if steps is not None or episodes is not None:
+                    done, ended = taken(chunks)
+                    steps = None if steps is None else steps - done
+                    episodes = None if episodes is None else episodes - len(ended)
 
     def gather(self) -> list[tuple[int, dict[str, Chunk]]]:
         """(collector, chunk per player), ordered by collector."""

@@ -58,7 +58,7 @@ def _learns(config: Config) -> Iterator[str]:
                 f"train.max_steps={limit} ends before the first update, which comes after store.min_fill={fill} steps and 1 / "
                 f"store.updates_per_step={ratio:g} more. Raise train.max_steps, or lower store.min_fill"
             )
-    rows = getattr(config.algo, "rollout", 1)
+    rows = getattr(config.algo, "rollout", 1) or 1
     round_steps = rows * config.env.num * config.pool.workers
     if config.algorithm.store_kind == "rollout" and round_steps > limit:
         yield (

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from rookery import envs
+from rookery.acting.actor import Actor
 from rookery.core.errors import ConfigError
 from rookery.core.registry import did_you_mean
 from rookery.core.rng import Streams
@@ -17,8 +18,9 @@ from rookery.data.store import Store
 from rookery.envs.multi import MultiEnv
 from rookery.learning.learner import Learner
 from rookery.run.multicollector import MultiCollector
-from rookery.run.parts import cache_folder, choose_mode, device_of
-from rookery.run.player import Player, Players
+from rookery.run.parts import cache_of, check_room, check_windows, choose_mode, device_of
+from rookery.run.player import Player, Players, collecting
+from rookery.run.playerconfig import renamed
 from rookery.run.pool import LocalPool
 from rookery.run.resolve import Config
 from rookery.run.seats import Chances, Seats
@@ -53,17 +55,27 @@ def build_several(
         for player in players.values():
             if (config.players or {})[player.name].train:
                 player.store = build_store(player, len(agents_of(chances, player.name)), folder)
+        collectors = []
+        for w, table in enumerate(tables):
+            actors = {name: seated_actor(player, chances, w) for name, player in players.items()}
+            rngs = {name: player.streams.numpy(f"act/{w}") for name, player in players.items()}
+            seats = Seats(chances, num, streams.numpy(f"seats/{w}"))
+            collectors.append(MultiCollector(table, actors, rngs, seats, index=w))
         unfinished.pop_all()
-    collectors = []
-    for w, table in enumerate(tables):
-        actors, rngs = {}, {}
-        for name, player in players.items():
-            columns = num * len(agents_of(chances, name))
-            actors[name] = player.actor(w * columns, config.pool.workers * columns)
-            rngs[name] = player.streams.numpy(f"act/{w}")
-        seats = Seats(chances, num, streams.numpy(f"seats/{w}"))
-        collectors.append(MultiCollector(table, actors, rngs, seats, index=w))
     return streams, players, LocalPool(collectors)
+
+
+def seated_actor(player: Player, chances: Chances, worker: int) -> Actor:
+    """The actor of a player in one worker's envs."""
+    config = player.config
+    columns = config.env.num * len(agents_of(chances, player.name))
+    actor = player.actor(worker * columns, config.pool.workers * columns)
+    if player.store is None:
+        return actor
+    try:
+        return collecting(actor, config)
+    except ConfigError as error:
+        raise ConfigError(renamed(player.name, str(error))) from error
 
 
 def players_in(
@@ -80,7 +92,7 @@ def players_in(
         known = None if modes is None else modes[name]
         mode, reason = (known, "as in the run being resumed") if known else choose_mode(view)
         automatic = known is None and view.learning.mode == "auto"
-        settings: Any = {"mode": mode, "cache": cache_folder(view), "device": device, "fall_back": automatic}
+        settings: Any = {"mode": mode, "cache": cache_of(view), "device": device, "fall_back": automatic}
         learner = Learner(algo, branch, **settings)
         knobs = {key: schedule.resolved(config.train.max_steps) for key, schedule in algo.knobs().items()}
         players[name] = Player(
@@ -95,9 +107,14 @@ def build_store(player: Player, agents: int, folder: Path | None) -> Store:
     workers = config.pool.workers
     columns = config.env.num * agents * workers
     if algo.store_kind == "rollout":
-        return RolloutStore(rows=algo.rows, columns=columns, collectors=workers)
+        return RolloutStore(rows=algo.rows or 1, columns=columns, collectors=workers)
     if config.store.demonstrations is not None:
         raise ConfigError(f"players.{player.name}.store.demonstrations is for an env with one agent. Set it to null.")
+    try:
+        check_windows(config, algo)
+        check_room(config, algo.window(), agents)
+    except ConfigError as error:
+        raise ConfigError(renamed(player.name, str(error))) from error
     return ReplayStore(
         config.store,
         algo.obs_spec,

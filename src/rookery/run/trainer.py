@@ -27,13 +27,14 @@ from rookery.run.clock import ACT, ENV, EVAL, OTHER, SAMPLE, TRANSPORT, UPDATE
 from rookery.run.evaluate import Evaluator
 from rookery.run.handle import PlayerHandle
 from rookery.run.limits import GOAL, goal_reached, limit_reached
-from rookery.run.machine import settings, threads_for
+from rookery.run.machine import settings
 from rookery.run.meters import Meters
 from rookery.run.parts import EnvFactory, Parts, build_parts
 from rookery.run.player import Player
 from rookery.run.progress import Evaluation, Progress
 from rookery.run.resolve import Config
 from rookery.run.sentinel import Sentinel
+from rookery.run.threads import threads_for
 
 log = logging.getLogger("rookery.run")
 
@@ -53,6 +54,7 @@ class Trainer:
         self.parts = parts or build_parts(config, env=env)
         self.algo, self.learner = self.parts.algo, self.parts.learner
         self.store, self.pool, self.players = self.parts.store, self.parts.pool, self.parts.players
+        self.threads = threads_for(config, self.players.values())
         self.meters = Meters(config.log.window)
         self.sentinel = Sentinel(config.sentinel)
         self.callbacks = Callbacks(callbacks)
@@ -81,7 +83,7 @@ class Trainer:
 
     def run(self) -> Iterator[Progress]:
         """Train until a limit, a goal or a signal; one item per report, the last with `finished` set."""
-        with settings(threads_for(self.config)):
+        with settings(self.threads.count):
             self.callbacks.call("run_start", self.progress())
             while not (self._ended() or self.interrupted()):
                 yield from self._turn()
@@ -127,10 +129,12 @@ class Trainer:
         self.pool.submit(messages, self.rows, steps=steps, episodes=episodes)
         gathered = self.pool.gather()
         self._count_times()
+        phases.switch(SAMPLE)
         for collector, chunks in gathered:
             self._take(collector, chunks)
         for player in self.players.values():
             self._learn(player)
+        phases.switch(UPDATE)  # normalisers learn, too
         for _, chunks in gathered:
             for name, chunk in chunks.items():
                 self.players[name].observe(chunk)
@@ -141,11 +145,15 @@ class Trainer:
         while store is not None and store.ready() and (limit is None or self.updates < limit):
             phases.switch(SAMPLE)
             batch, keys = store.sample()
+            if not player.decided(batch):
+                continue
             phases.switch(UPDATE)
             for outputs in player.algo.learn(player.learner, batch, player.rng):
                 self._note(player, outputs, batch)
                 if keys is not None:
+                    phases.switch(SAMPLE)
                     store.feedback(keys, outputs[0].arrays)
+                    phases.switch(UPDATE)
                 if limit is not None and self.updates >= limit:
                     break
 

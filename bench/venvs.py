@@ -1,0 +1,68 @@
+"""Where peers live: each library in a venv of its own under $ROOKERY_PEERS (else the user's cache folder), installed on first use.
+
+All are installed with our constraints, so that every contender computes with the same torch.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import venv
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+@dataclass(frozen=True, slots=True)
+class Library:
+    """What a peer's venv holds."""
+
+    packages: tuple[str, ...]  # with the versions that the peer's script was tried with
+    module: str  # whose __version__ is reported
+    always: bool = True  # part of every run; otherwise only with --all-peers
+
+
+LIBRARIES = {
+    "sb3": Library(("stable-baselines3==2.9.2", "ale-py", "opencv-python-headless"), "stable_baselines3"),
+    "tianshou": Library(("tianshou==2.0.1",), "tianshou"),
+    "torchrl": Library(("torchrl==0.14.1", "gymnasium"), "torchrl", always=False),
+}
+
+
+def folder_of(name: str) -> Path:
+    cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache"))
+    return Path(os.environ.get("ROOKERY_PEERS", cache / "rookery" / "peers")) / name
+
+
+def python_of(name: str) -> Path:
+    """The interpreter with this library, installed on first use; ours for "rookery" and "single"."""
+    if name not in LIBRARIES:
+        return Path(sys.executable)
+    folder = folder_of(name)
+    python = folder / "bin" / "python"
+    if not (folder / "installed").exists():
+        print(f"installing {' '.join(LIBRARIES[name].packages)} into {folder} …", flush=True)
+        venv.create(folder, with_pip=True)
+        pip = [str(python), "-m", "pip", "install", "-q", "--disable-pip-version-check"]
+        subprocess.run([*pip, "-c", str(ROOT / "constraints.txt"), *LIBRARIES[name].packages], check=True)
+        check_torch(python, name)
+        (folder / "installed").touch()
+    return python
+
+
+def check_torch(python: Path, name: str) -> None:
+    """A peer that pulled another torch would be compared with a different library."""
+    theirs, ours = version(python, "torch"), version(Path(sys.executable), "torch")
+    if theirs.split("+")[0] != ours.split("+")[0]:
+        raise SystemExit(
+            f"{name} came with torch {theirs}, ours is {ours}: the comparison would measure torch, not {name}. "
+            f"Install torch=={ours} into {folder_of(name)} and touch {folder_of(name) / 'installed'}, or leave {name} out."
+        )
+
+
+def version(python: Path, module: str) -> str:
+    code = f"import {module}; print({module}.__version__)"
+    done = subprocess.run([str(python), "-c", code], capture_output=True, text=True)
+    return done.stdout.strip() if done.returncode == 0 else "unknown"

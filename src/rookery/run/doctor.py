@@ -1,0 +1,223 @@
+"""Doctor: where the time of a config goes, and what would make it faster: predicted, then measured.
+
+1  a trial of the config: shares of the time, steps per second
+2  candidates (`rookery.run.candidates`), each with a predicted gain
+3  of those that promise something, a trial beside one of the config as it is, in turns, so that other load on the machine
+   hits both: measured gain = median over the turns of (time of a step as it is / time of a step changed)
+4  what gains more than 5 % is advised; what changes learning is never advised, only told
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import statistics
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rookery.core.cpus import cpu_quota
+from rookery.core.errors import CompileError, ConfigError
+from rookery.run.candidates import CANDIDATES, Candidate, Finding
+from rookery.run.parts import EnvFactory
+from rookery.run.remarks import remarks
+from rookery.run.resolve import Config
+from rookery.run.trial import SHARES, Trial, changed, open_trial
+
+PROMISING = 1.03  # predicted gain from which a change is measured
+WORTH = 1.05  # measured gain from which it is advised
+TURNS = 3  # of each of the two trials that are compared
+Say = Callable[[str], None]
+
+
+@dataclass(slots=True)
+class Outcome:
+    """A candidate and what came of it."""
+
+    overrides: list[str]
+    predicted: float
+    effect: str  # on what is learnt
+    note: str
+    measured: float | None = None  # None: not measured
+    resume: str = ""  # "exact → exact": whether a killed run goes on exactly, before and after
+    advised: bool = False
+    why_not: str = ""
+
+
+@dataclass(slots=True)
+class Diagnosis:
+    """What the doctor found; plain values only."""
+
+    steps_per_second: float
+    updates_per_second: float
+    threads: int
+    threads_reason: str
+    mode: Any  # eager | compiled; by player if there are several
+    engine: str
+    envs: int
+    quota: int
+    bound: str  # what most of the time goes into, in words
+    shares: dict[str, float] = field(default_factory=dict)
+    microseconds: dict[str, float] = field(default_factory=dict)  # per env step
+    outcomes: list[Outcome] = field(default_factory=list)
+    remarks: list[str] = field(default_factory=list)
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def examine(
+    config: Config, seconds: float = 20.0, env: EnvFactory | None = None, say: Say = lambda text: None
+) -> Diagnosis:
+    """Try a config and what could make it faster; `seconds`: measuring in all, building and compiling come on top."""
+    with _folder(config) as folder, _quiet():
+        say(f"trying the config for {seconds / 4:.3g} s")
+        with contextlib.closing(open_trial(config, folder, env)) as trial:
+            trial.run(seconds / 4)
+            trial.time_seldom(patience=seconds / 4)
+            diagnosis, finding = _diagnosed(config, trial)
+        found = [candidate for make in CANDIDATES if (candidate := make(config, finding)) is not None]
+        promising = [candidate for candidate in found if candidate.predicted >= PROMISING]
+        share = 0.75 * seconds / max(len(promising) + (len(promising) > 1), 1)
+        for candidate in dict.fromkeys(found):
+            measure = candidate in promising
+            if measure:
+                say(f"trying {' '.join(candidate.overrides)}")
+            outcome = _tried(config, candidate, share, folder, env) if measure else _untried(candidate)
+            if outcome is not None:
+                diagnosis.outcomes.append(outcome)
+        diagnosis.outcomes += _together(config, diagnosis.outcomes, share, folder, env)
+    diagnosis.outcomes.sort(key=lambda o: (not o.advised, -(o.measured or 0)))
+    return diagnosis
+
+
+def _diagnosed(config: Config, trial: Trial) -> tuple[Diagnosis, Finding]:
+    costs, trainer, quota = trial.costs(), trial.trainer, cpu_quota()
+    total = sum(costs.values())
+    shares = {name: costs[name] / total for name in SHARES}
+    finding = Finding(shares, trainer.players.main.learner.mode, trainer.threads.count, quota, trial.work())
+    diagnosis = Diagnosis(
+        steps_per_second=1e9 / total,
+        updates_per_second=1e9 / total * trial.updates_per_step(),
+        threads=trainer.threads.count,
+        threads_reason=trainer.threads.reason,
+        mode=trainer.players.modes(),
+        engine=config.env.engine,
+        envs=config.env.num * config.pool.workers,
+        quota=quota,
+        bound=_bound(shares),
+        shares=shares,
+        microseconds={name: cost / 1e3 for name, cost in costs.items()},
+        remarks=remarks(config, quota, trial.saved),
+    )
+    return diagnosis, finding
+
+
+def _bound(shares: dict[str, float]) -> str:
+    learning = shares["update"] + shares["store"]
+    if shares["env"] >= 0.5:
+        return f"env-bound: {shares['env']:.0%} of the time goes into stepping the envs"
+    if learning >= 0.5:
+        return f"learner-bound: {learning:.0%} of the time goes into updates and the store"
+    name = max(shares, key=lambda key: shares[key])
+    return f"bound by nothing alone: the largest share is {name} with {shares[name]:.0%}"
+
+
+def _tried(
+    config: Config, candidate: Candidate, seconds: float, folder: Path, env: EnvFactory | None
+) -> Outcome | None:
+    """The candidate in turns with the config as it is; None if it cannot be built."""
+    outcome = _untried(candidate)
+    with contextlib.ExitStack() as opened:
+        try:
+            new = opened.enter_context(contextlib.closing(_open(changed(config, candidate.overrides), folder, env)))
+        except (ConfigError, CompileError):
+            return None
+        old = opened.enter_context(contextlib.closing(_open(config, folder, env)))
+        for _ in range(TURNS):
+            for trial in (old, new):
+                trial.run(seconds / (2 * TURNS))
+        for trial in (old, new):
+            trial.time_seldom(patience=seconds / 4)
+        pairs = zip(old.slices, new.slices)
+        often = [sum(trial.seldom.values()) for trial in (old, new)]
+        outcome.measured = statistics.median((a + often[0]) / (b + often[1]) for a, b in pairs)
+        outcome.resume = " → ".join(_exactness(trial) for trial in (old, new))
+        _judge(outcome, candidate, config, old, new)
+    return outcome
+
+
+def _open(config: Config, folder: Path, env: EnvFactory | None) -> Trial:
+    return open_trial(config, Path(tempfile.mkdtemp(dir=folder)), env)
+
+
+def _judge(outcome: Outcome, candidate: Candidate, config: Config, old: Trial, new: Trial) -> None:
+    gain, steps, outcome.why_not = outcome.measured or 0.0, config.train.max_steps, ""
+    saved = (old.per_step() - new.per_step()) * 1e-9 * (steps or 0)
+    more_setup = new.setup_seconds - old.setup_seconds
+    if gain <= WORTH:
+        outcome.why_not = f"measured {gain:.2f} ×"
+    elif not candidate.learns_the_same:
+        outcome.why_not = candidate.effect
+    elif steps and more_setup > 1 and more_setup > saved:
+        outcome.why_not = (
+            f"building takes {more_setup:.0f} s once, more than the run of {steps} steps saves ({saved:.0f} s)"
+        )
+    outcome.advised = not outcome.why_not
+
+
+def _untried(candidate: Candidate) -> Outcome:
+    told = f"predicted {candidate.predicted:.2f} ×"
+    return Outcome(list(candidate.overrides), candidate.predicted, candidate.effect, candidate.note, why_not=told)
+
+
+def _together(
+    config: Config, outcomes: list[Outcome], seconds: float, folder: Path, env: EnvFactory | None
+) -> list[Outcome]:
+    """Gains do not multiply: if several changes are advised, all of them at once (of two for one key, the better)."""
+    best: dict[str, str] = {}
+    for outcome in sorted(outcomes, key=lambda o: o.measured or 0):
+        best |= {text.partition("=")[0]: text for text in outcome.overrides if outcome.advised}
+    if len(best) < 2:
+        return []
+    advised = [outcome for outcome in outcomes if outcome.advised]
+    product = 1.0
+    for outcome in advised:
+        product *= outcome.measured or 1.0
+    effect = max((outcome.effect for outcome in advised), key=len)  # `same learning, other rounding` is the longer one
+    found = _tried(config, Candidate(tuple(best.values()), product, effect, "all of these"), seconds, folder, env)
+    return [] if found is None else [found]
+
+
+def _exactness(trial: Trial) -> str:
+    exact = trial.trainer.exact()
+    return "exact" if exact is True else f"approximate ({exact})"
+
+
+@contextlib.contextmanager
+def _folder(config: Config) -> Iterator[Path]:
+    """A folder on the disk of run.out, gone afterwards."""
+    place = Path(config.run.out).absolute()
+    while not place.is_dir():
+        place = place.parent
+    try:
+        made = tempfile.TemporaryDirectory(prefix=".rookery-doctor-", dir=place)
+    except OSError:  # not ours to write in
+        made = tempfile.TemporaryDirectory(prefix="rookery-doctor-")
+    with made as name:
+        yield Path(name)
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """What a trial of seconds learns is nobody's concern: its warnings are not shown."""
+    log, handler = logging.getLogger("rookery"), logging.NullHandler()
+    propagate, log.propagate = log.propagate, False
+    log.addHandler(handler)
+    try:
+        yield
+    finally:
+        log.removeHandler(handler)
+        log.propagate = propagate

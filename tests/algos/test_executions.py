@@ -1,0 +1,48 @@
+"""One definition, two executions: at each of fifty states of an eager run, gradient and parameters agree to 1e-5."""
+
+import pytest
+import torch
+
+from algos.test_memory import GRU, TWO, windows
+from algos.test_memory import OBS as SEEN
+from algos.test_updates import CASES, learner
+from rookery.algos.r2d2 import R2D2, R2D2Config
+
+WITH_MEMORY = {
+    "r2d2": (lambda: R2D2(R2D2Config(n_step=2, burn_in=1, sequence=3, overlap=1), SEEN, TWO, GRU), lambda i: windows(4, 5, ("h",), i)),
+}  # fmt: skip
+
+
+def gradients(tensors, before):
+    """Of every network with Adam, from its first moment m' = 0.9 m + 0.1 g."""
+    names = [key.removesuffix(".m") for key in tensors if key.endswith(".m")]
+    return {name: 10 * tensors[f"{name}.m"].double() - 9 * before[f"{name}.m"].double() for name in names}
+
+
+def far(a, b):
+    return ((a - b).norm() / b.norm().clamp(min=1e-9)).item()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [*CASES, *WITH_MEMORY])
+def test_gradient_and_parameters_agree_at_fifty_states_of_an_eager_run(name, artefacts):
+    make, batch_of = (CASES | WITH_MEMORY)[name]
+    eager, compiled = learner(make()), learner(make(), "compiled", artefacts)
+    prepared = (lambda i: eager.prepare(batch_of(i))) if name == "ppo" else batch_of
+    assert eager.mode != compiled.mode
+    for i in range(50):
+        batch = prepared(i)
+        compiled.restore(eager.state())
+        compiled.generator.set_state(eager.generator.get_state())
+        before = {key: tensor.clone() for key, tensor in eager.tensors.items()}
+        eager.step(batch)
+        compiled.step(batch)
+        assert set(compiled.compiled) == {"update"}
+        wanted, got = gradients(eager.tensors, before), gradients(compiled.tensors, before)
+        assert wanted
+        for net, gradient in wanted.items():
+            assert gradient.norm() > 0
+            assert far(got[net], gradient) < 1e-5, (i, net)
+        for key, tensor in eager.tensors.items():
+            assert far(compiled.tensors[key], tensor) < 1e-5 or torch.equal(tensor, compiled.tensors[key]), (i, key)
+        assert not torch.equal(before[f"{net}.value"], eager.tensors[f"{net}.value"])

@@ -1,0 +1,17 @@
+"""The benchmark's own modules, importable by tests."""
+
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "bench"))
+sys.path.insert(0, str(ROOT / "docs"))
+
+import bench_tables  # noqa: E402
+import build  # noqa: E402
+
+import rows  # noqa: E402
+import speed  # noqa: E402
+import works  # noqa: E402
+
+__all__ = ["ROOT", "bench_tables", "build", "rows", "speed", "works"]

@@ -1,0 +1,185 @@
+"""`store.priority.initial=actor`: new steps enter with the TD error that their actor saw, worked out again from the true successors."""
+
+import copy
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+
+from rookery import ConfigError, Trainer, load_config
+from rookery.acting.actor import Actor, Message
+from rookery.acting.judge import Judge
+from rookery.acting.rules import EpsilonGreedy
+from rookery.core.chunk import Chunk
+
+GAMMA = 0.5
+
+
+def by_hand(s, obs, state, first):
+    """Q(s, 0) = s and Q(s, 1) = 2 − s."""
+    x = obs[:, 0]
+    return {"q": torch.stack([x, 2 - x], -1)}, None
+
+
+def test_the_error_of_a_row_is_that_of_its_own_successor():
+    """Column 0: 3 → 5 → 1 | terminated. Column 1: 0 → 4 → truncated at −6, then 7 is acted on next."""
+    actor = Actor(by_hand, EpsilonGreedy(), None)
+    judge = Judge(actor, GAMMA)
+    obs = np.array([[[3.0], [0.0]], [[5.0], [4.0]], [[1.0], [4.0]]], np.float32)
+    actor.load(Message(0, {"epsilon": 0.0}))
+    told = [actor.act(row, np.random.default_rng(0)) for row in obs]
+    rows = {key: np.stack([out[key] for out in told]) for key in told[0]}
+    assert rows["action"].tolist() == [[0, 1], [0, 0], [0, 0]]
+    rows["reward"] = np.array([[1.0, 1.0], [1.0, 1.0], [1.0, 10.0]], np.float32)
+    rows["terminated"] = np.array([[False, False], [False, False], [True, False]])
+    rows["priority"] = np.zeros((3, 2), np.float32)
+    judge.begin()
+    judge.ended(
+        2, obs[2], [(0, np.array([99.0], np.float32)), (1, np.array([-6.0], np.float32))], rows["terminated"][2]
+    )
+    judge.fill(rows, np.array([[8.0], [7.0]], np.float32))
+    # 1 + ½·5 − 3, 1 + ½·1 − 5, 1 − 1        1 + ½·4 − 2, 1 + ½·4 − 4, 10 + ½·8 − 4: the best of −6 is 8
+    assert rows["priority"].tolist() == [[0.5, 1.0], [3.5, 1.0], [0.0, 10.0]]
+
+
+class Walk(gymnasium.Env):
+    """Random places; some episodes end, some are cut."""
+
+    def __init__(self):
+        self.observation_space, self.action_space = spaces.Box(-9, 9, (2,), np.float32), spaces.Discrete(3)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return self.look(), {}
+
+    def step(self, action):
+        ends = self.np_random.random()
+        return self.look(), float(self.np_random.normal()), ends < 0.1, 0.1 <= ends < 0.3, {}
+
+    def look(self):
+        return self.np_random.normal(size=2).astype(np.float32)
+
+
+class Closing(Walk):
+    closed = 0
+
+    def close(self):
+        Closing.closed += 1
+
+
+SINGLE = {
+    "env": {"num": 3},
+    "algo": {"name": "dqn", "gamma": 0.9, "epsilon": 0.4, "target_every": 10},
+    "model": {"hidden": [8]},
+    "store": {"min_fill": 60, "batch_size": 8, "capacity": 300, "priority": {"initial": "actor", "alpha": 1.0}},
+    "train": {"max_steps": 400},
+    "eval": {"every_steps": 0, "at_end": False},
+    "learning": {"mode": "eager"},
+}
+PLAYERS = {
+    **SINGLE,
+    "env": {"id": "rookery.envs.games:Visitors", "api": "parallel", "num": 2},
+    "players": {"one": {}, "other": {}},
+    "seats": {"early": {"one": 1, "other": 1}, "steady": "one", "late": "other"},
+}
+TURNS = {
+    **PLAYERS,
+    "env": {"id": "rookery.envs.games:Verdicts", "api": "turns", "num": 2},
+    "seats": {"first": {"one": 1, "other": 1}, "second": {"one": 2, "other": 1}},
+}
+CASES = {
+    "one step a round": (SINGLE, Walk, []),
+    "several steps a round": (SINGLE, Walk, ["algo.rollout=7"]),
+    "stacked frames": (SINGLE, Walk, ["env.stack=3", "algo.rollout=4"]),
+    "noisy": (SINGLE, Walk, ["algo.noisy=true", "algo.rollout=3"]),
+    "leaving and coming": (PLAYERS, None, []),
+    "turns": (TURNS, None, []),
+    # in turns a row is complete long after it was acted on, by weights that can be compared only if they have not changed
+    "turns without updates": (TURNS, None, ["store.min_fill=250"]),
+}
+
+
+def trainer(name):
+    tree, env, overrides = CASES[name]
+    return Trainer(load_config(tree=tree, overrides=overrides), env=env)
+
+
+@pytest.mark.parametrize("name", [name for name in CASES if name != "turns"])
+def test_the_priority_of_every_new_step_is_the_error_of_what_the_replay_gives_out(name, monkeypatch):
+    run = trainer(name)
+    compared = 0
+    for player in run.players.values():
+        monkeypatch.setattr(player.store, "add", Compared(player, player.store.add).add)
+    for _ in range(60):
+        run.round()
+    for player in run.players.values():
+        compared += player.store.add.__self__.compared
+        assert (player.learner.updates > 0) == (name != "turns without updates")
+    assert compared > 100
+
+
+class Compared:
+    """Looks at every chunk before it is stored: reads its rows back, and computes their errors with torch."""
+
+    def __init__(self, player, add):
+        self.player, self.real, self.compared = player, add, 0
+
+    def add(self, chunk: Chunk):
+        chunk = copy.deepcopy(chunk)
+        self.real(chunk)
+        ring, reader = self.player.store._ring, self.player.store._reader
+        lane, valid = ring.lanes[chunk.collector], chunk.rows["valid"]
+        slots = (int(lane[2]) - len(valid) + np.arange(len(valid))) % ring.slots
+        address = (slots[:, None] * ring.columns + np.arange(ring.columns))[valid]
+        kept, mass = reader.index.copy(), self.player.store._prioritised.priorities.leaves[address]
+        for one, found, given in zip(address, mass, chunk.rows["priority"][valid]):
+            reader.index[:] = one
+            reader.read()
+            batch = {key: value.clone() for key, value in self.player.store._batch.items()}
+            s = self.player.learner.eager
+            target = batch["reward"][0] + batch["discount"][0] * s.q(batch["next_obs"])[0].max()
+            wanted = float((target - s.q(batch["obs"])[0, batch["action"][0]]).abs())
+            assert given == pytest.approx(wanted, abs=1e-4)
+            assert found == pytest.approx(wanted + 1e-6, abs=1e-4)
+            self.compared += 1
+        reader.index[:] = kept
+
+
+@pytest.mark.parametrize("name", ["several steps a round", "turns"])
+def test_a_run_with_them_is_resumed_exactly(name, tmp_path):
+    with trainer(name) as straight:
+        for _ in straight:
+            pass
+    with trainer(name) as first:
+        while first.steps < 201:
+            first.round()
+        first.save(tmp_path)
+    with trainer(name) as second:
+        second.load(tmp_path)
+        for _ in second:
+            pass
+    assert second.players.weights_sha256() == straight.players.weights_sha256()
+
+
+def test_they_change_what_is_learnt_from():
+    sums = []
+    for initial in ("max", "actor"):
+        with Trainer(load_config(tree=SINGLE, overrides=[f"store.priority.initial={initial}"]), env=Walk) as run:
+            for _ in run:
+                pass
+        sums.append(run.learner.weights_sha256())
+    assert sums[0] != sums[1]
+
+
+@pytest.mark.parametrize("algo", ["r2d2", "sac"])
+def test_an_algorithm_that_does_not_know_them_is_refused(algo):
+    env = {"id": "Pendulum-v1"} if algo == "sac" else {}
+    tree = {**SINGLE, "env": env, "algo": {"name": algo}, "train": {"max_steps": 5000}}
+    tree["store"] = {"capacity": 5000, "priority": {"initial": "actor"}}
+    with pytest.raises(
+        ConfigError, match=r"store\.priority\.initial=actor needs an algorithm .* Set store\.priority\.initial=max"
+    ):
+        Trainer(load_config(tree=tree), env=Closing if algo == "r2d2" else None)
+    assert algo == "sac" or Closing.closed == 1
