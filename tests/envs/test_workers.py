@@ -20,7 +20,9 @@ from rookery.envs.workers import Workers
 class Walk(gymnasium.Env):
     """A dict observation with bytes; ends after 3 to 6 steps, terminated or truncated by turns."""
 
-    observation_space = spaces.Dict({"at": spaces.Box(-9, 9, (2,), np.float32), "pixels": spaces.Box(0, 255, (4, 3, 1), np.uint8)})
+    observation_space = spaces.Dict(
+        {"at": spaces.Box(-9, 9, (2,), np.float32), "pixels": spaces.Box(0, 255, (4, 3, 1), np.uint8)}
+    )
     action_space = spaces.Discrete(3)
     speed = 1.0
 
@@ -37,7 +39,13 @@ class Walk(gymnasium.Env):
         self.t += 1
         self.at = np.clip(self.at + self.speed * self.np_random.normal(size=2) * (action - 1), -9, 9).astype(np.float32)
         over = self.t >= 3 + self.seed_ % 4
-        return self._obs(), float(action), over and self.seed_ % 2 == 0, over and self.seed_ % 2 == 1, {"pid": os.getpid()}
+        return (
+            self._obs(),
+            float(action),
+            over and self.seed_ % 2 == 0,
+            over and self.seed_ % 2 == 1,
+            {"pid": os.getpid()},
+        )
 
     def set_speed(self, speed):
         self.speed = speed
@@ -70,10 +78,12 @@ def group(lo, hi, make=Walk, **kwargs):
     return InProcess([make(**each) for each in told], seed_of, name="walk", first=lo)
 
 
-def workers(num=5, processes=2, make=Walk, start="fork", faults=None, **kwargs):
+def workers(num=5, processes=2, make=Walk, start="fork", faults=None, kind=Workers, **kwargs):
     both = Walk.observation_space, Walk.action_space
     faults = faults or FaultConfig(backoff_seconds=0.0)
-    return Workers(partial(group, make=make, **kwargs), both, num, processes=processes, start=start, faults=faults, name="walk")
+    return kind(
+        partial(group, make=make, **kwargs), both, num, processes=processes, start=start, faults=faults, name="walk"
+    )
 
 
 def rolled(env, rows, seed=0, reset=True):
@@ -179,8 +189,10 @@ def test_a_worker_that_hangs_is_killed_at_its_deadline(tmp_path):
     try:
         started = time.monotonic()
         seen = rolled(env, 10)
-        assert 1 < time.monotonic() - started < 30
-        assert "did not answer within 1.4 s" in env.exactness
+        assert 0.2 < time.monotonic() - started < 30
+        assert (
+            "env 1 of worker 0 (walk), episode 0, seed 1003, step 2: step has not returned for 0.2 s" in env.exactness
+        )
         assert [row[7] for row in seen].count([0, 1]) == 1
     finally:
         env.close()
@@ -189,7 +201,9 @@ def test_a_worker_that_hangs_is_killed_at_its_deadline(tmp_path):
 def test_an_error_of_an_env_has_the_traceback_of_its_process(tmp_path):
     env = workers(num=4, make=Faulty, what="raise", mark=tmp_path / "mark")
     try:
-        with pytest.raises(EnvError, match=r"env 1 of worker 0 \(walk\), episode 0, seed 1003, step 2: step failed") as caught:
+        with pytest.raises(
+            EnvError, match=r"env 1 of worker 0 \(walk\), episode 0, seed 1003, step 2: step failed"
+        ) as caught:
             rolled(env, 10)
         assert "the gripper is stuck" in str(caught.value)
         assert 'raise ValueError("the gripper is stuck")' in str(caught.value)
@@ -215,7 +229,9 @@ def test_no_env_left_ends_the_run_with_the_cause(tmp_path):
     faults = FaultConfig(renewals=1, backoff_seconds=0)
     env = workers(num=2, processes=1, make=Faulty, what="kill always", when=1, mark=tmp_path / "mark", faults=faults)
     try:
-        with pytest.raises(EnvError, match=r"SIGKILL \(often: out of memory\), 2 times in a row .*No env is left") as caught:
+        with pytest.raises(
+            EnvError, match=r"SIGKILL \(often: out of memory\), 2 times in a row .*No env is left"
+        ) as caught:
             rolled(env, 30)
         assert caught.value.exit_code == 3
     finally:

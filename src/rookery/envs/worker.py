@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import ctypes
 import os
-import pickle
 import signal
 import sys
 import traceback
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from multiprocessing.connection import Connection
+from multiprocessing.reduction import ForkingPickler
 from typing import Any
 
 import numpy as np
@@ -22,11 +24,13 @@ import numpy as np
 from rookery.core.errors import EnvError, RookeryError
 from rookery.core.sharing import Shared
 from rookery.core.tree import flatten, unflatten
+from rookery.envs.faults import FaultConfig
 from rookery.envs.inprocess import InProcess
 from rookery.envs.vector import Step
+from rookery.envs.watchdog import Watchdog
 
-STEP, PLAIN, MARKED, FAILED, ANSWER = b"s", b"p", b"m", b"f", b"a"  # first bytes of messages
-Group = Callable[[int, int], InProcess]  # (first env, one after the last) → the engine of this group
+STEP, PLAIN, MARKED, FAILED, HUNG, ANSWER, REQUEST = (bytes([c]) for c in b"spmfhar")  # first bytes of messages
+MakeGroup = Callable[[int, int], InProcess]  # (first env, one after the last) → the engine of this group
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +42,18 @@ class Failure:
     known: bool  # an error with a sentence of its own, or something unforeseen
 
 
-def serve(pipe: Connection, shared: Shared, group: Group, rows: tuple[int, int], parent: int) -> None:
+def pack(value: Any, kind: bytes = REQUEST) -> bytes:
+    """A message between our own live processes."""
+    return kind + bytes(ForkingPickler.dumps(value))
+
+
+def unpack(message: bytes) -> Any:
+    return ForkingPickler.loads(message[1:])
+
+
+def serve(
+    pipe: Connection, shared: Shared, group: MakeGroup, rows: tuple[int, int], parent: int, faults: FaultConfig
+) -> None:
     """The life of a worker."""
     _die_with(parent)
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
@@ -48,8 +63,16 @@ def serve(pipe: Connection, shared: Shared, group: Group, rows: tuple[int, int],
     except Exception as error:  # noqa: BLE001  # whatever it is, the parent must be told
         _send_failure(pipe, error)
         return
-    pipe.send_bytes(ANSWER)
+    pipe.send_bytes(pack(None, ANSWER))
+    Watchdog(engine, faults, partial(_hang, pipe))
     Worker(pipe, shared, engine, rows).run()
+
+
+def _hang(pipe: Connection, told: str, shown: str) -> None:
+    """The watchdog's report; the main thread is in the env's code, so nobody else writes."""
+    with suppress(OSError, ValueError):
+        pipe.send_bytes(pack((told, shown), HUNG))
+    os._exit(EnvError.exit_code)
 
 
 class Worker:
@@ -79,24 +102,25 @@ class Worker:
 
     def _answer(self, request: bytes) -> None:
         if request == STEP:
-            self._step(None, None)
+            self._step(None, None, False)
             return
-        name, args = pickle.loads(request)
+        name, args = unpack(request)
         if name == "step":
             self._step(*args)
             return
         result = getattr(self, f"do_{name}")(*args)
         self._publish()
-        self.pipe.send_bytes(ANSWER + pickle.dumps(result))
+        self.pipe.send_bytes(pack(result, ANSWER))
 
-    def _step(self, steps: int | None, episodes: int | None) -> None:
+    def _step(self, steps: int | None, episodes: int | None, infos: bool) -> None:
         step = self.engine.step(self._action, steps, episodes)
         self._publish()
         self._reward[:] = step.reward
-        if not step.marked:
-            self.pipe.send_bytes(PLAIN)
-            return
-        self.pipe.send_bytes(MARKED + pickle.dumps(self._told(step)))
+        told = self._told(step) if step.marked else {}
+        if infos:
+            told["infos"] = step.infos
+        kind = MARKED if step.marked else PLAIN
+        self.pipe.send_bytes(pack(told, kind) if told else kind)
 
     def _told(self, step: Step) -> dict[str, Any]:
         for key, array in self._flags.items():
@@ -107,7 +131,8 @@ class Worker:
         return {"final": final, "ended": step.ended, "cut": [i + self.first for i in step.cut]} | self._exactness()
 
     def _exactness(self) -> dict[str, Any]:
-        return {"exactness": self.engine.exactness}
+        renewals, self.engine.renewals = self.engine.renewals, 0
+        return {"exactness": self.engine.exactness, "renewals": renewals}
 
     def _publish(self) -> None:
         for shared, own in self._obs:
@@ -118,9 +143,8 @@ class Worker:
         self.engine.reset()
         return self._exactness()
 
-    def do_call(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        found = self.engine.call(name, *args, **kwargs)
-        return found, self.engine.exactness
+    def do_call(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+        return {"found": self.engine.call(name, *args, **kwargs)} | self._exactness()
 
     def do_state(self) -> dict[str, Any]:
         return self.engine.state()
@@ -136,9 +160,6 @@ class Worker:
         self.engine.begin(episodes)
         return self._exactness()
 
-    def do_close(self) -> None:
-        self.engine.close()
-
 
 def _send_failure(pipe: Connection, error: Exception) -> None:
     known = isinstance(error, RookeryError)
@@ -146,7 +167,7 @@ def _send_failure(pipe: Connection, error: Exception) -> None:
     cause = error.__cause__ if isinstance(error, EnvError) and error.__cause__ is not None else error
     told = "".join(traceback.format_exception(cause))
     try:
-        pipe.send_bytes(FAILED + pickle.dumps(Failure(text, told, known)))
+        pipe.send_bytes(pack(Failure(text, told, known), FAILED))
     except (OSError, ValueError):
         sys.exit(1)
 

@@ -80,6 +80,7 @@ class Callbacks:
         if self.wants_episodes:
             for collector in collectors:
                 collector.on_begin, collector.on_step = self._begin, self._step
+                collector.env.wants_infos = self.wants_steps
 
     def _begin(self, collector: Collector) -> None:
         for i in range(collector.env.num):

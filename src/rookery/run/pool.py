@@ -56,6 +56,14 @@ class LocalPool:
         """`exact`, or the first reason why a resumed run is only approximate."""
         return next((c.env.exactness for c in self.collectors if c.env.exactness != "exact"), "exact")
 
+    def metrics(self) -> dict[str, float]:
+        """Envs that were replaced and given up so far; nothing if there were none."""
+        counts = {
+            "env/renewals": sum(c.env.renewals for c in self.collectors),
+            "env/given_up": sum(c.env.given_up for c in self.collectors),
+        }
+        return {name: float(count) for name, count in counts.items() if count}
+
     def state(self) -> dict[str, Any]:
         return {str(c.index): c.state() for c in self.collectors}
 

@@ -47,7 +47,10 @@ def summary_of(
         "threads": trainer.threads.count,
         "threads_reason": trainer.threads.reason,
         "pool": trainer.pool.kind,
-        "workers": [{"pid": os.getpid(), "steps": steps} for steps in trainer.worker_steps],
+        "workers": [
+            {"pid": os.getpid(), "steps": steps, "env_pids": list(collector.env.pids)}
+            for steps, collector in zip(trainer.worker_steps, trainer.pool.collectors)
+        ],
         "time": {"wall_seconds": trainer.meters.rates.seconds(), "phases": trainer.meters.phases.seconds()},
         "config_sha256": trainer.config.sha256(),
         "versions": versions(),

@@ -238,7 +238,7 @@ class Trainer:
         self.players.check()
         metrics: dict[str, Any] = {"steps": self.steps, "updates": self.updates, "episodes": self.episodes}
         metrics |= self.meters.report(self.steps, self.updates, **self.players.counts()) | self._pending
-        metrics |= self.players.metrics()
+        metrics |= self.players.metrics() | self.pool.metrics()
         self._pending = {}
         self.sentinel.report(metrics)
         self._check_goals(metrics)
