@@ -11,13 +11,11 @@ Longer than 300 lines because stepping, ending, restoring and blaming an env sha
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from typing import Any, Literal
 
 import gymnasium
-import numpy as np
 from gymnasium.wrappers import TimeLimit
 
 from rookery.core.chunk import EpisodeEnd

@@ -7,14 +7,14 @@ import os
 import pickle
 import signal
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from rookery.core.cpus import BOUND
 from rookery.core.errors import ConfigError, EnvError, UsageError
 from rookery.core.sharing import Shared
 from rookery.envs.faults import FaultConfig, Patience
-from rookery.envs.worker import FAILED, HUNG, Failure, MakeGroup, pack, serve, unpack
+from rookery.envs.worker import END, FAILED, HUNG, Failure, MakeGroup, pack, serve, unpack
 
 PRELOADED = "rookery.envs.groups"  # imported once by the server that workers are forked from
 GUARD = (
@@ -110,8 +110,14 @@ class Process:
         hint = " (often: out of memory)" if name == "SIGKILL" else ""
         return f"was ended by {name}{hint}"
 
+    def part(self) -> None:
+        """Ask it to end. Closing the pipe does not suffice: workers that were forked later hold its other end, too."""
+        with suppress(OSError, ValueError):
+            self.pipe.send_bytes(END)
+        self.pipe.close()
+
     def end(self, seconds: float = 0.0) -> None:
-        """Gone for certain when this returns: asked first if there is time, then killed."""
+        """Gone for certain when this returns: killed, unless it goes by itself in time."""
         self.pipe.close()
         self.process.join(seconds)
         if self.process.is_alive():

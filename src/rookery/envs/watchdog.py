@@ -75,7 +75,7 @@ def end_process(told: str, shown: str) -> None:
     for say in last_words:
         try:
             say(error)
-        except Exception:  # noqa: BLE001  # nothing may keep it from ending
+        except Exception:  # nothing may keep it from ending
             log.exception("while the process was ended")
     os._exit(EnvError.exit_code)
 

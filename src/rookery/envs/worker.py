@@ -29,7 +29,7 @@ from rookery.envs.inprocess import InProcess
 from rookery.envs.vector import Step
 from rookery.envs.watchdog import Watchdog
 
-STEP, PLAIN, MARKED, FAILED, HUNG, ANSWER, REQUEST = (bytes([c]) for c in b"spmfhar")  # first bytes of messages
+STEP, END, PLAIN, MARKED, FAILED, HUNG, ANSWER, REQUEST = (bytes([c]) for c in b"sepmfhar")  # first bytes of messages
 MakeGroup = Callable[[int, int], InProcess]  # (first env, one after the last) → the engine of this group
 
 
@@ -93,6 +93,8 @@ class Worker:
             try:
                 request = self.pipe.recv_bytes()
             except (EOFError, OSError):
+                break
+            if request == END:
                 break
             try:
                 self._answer(request)

@@ -13,6 +13,7 @@ Longer than 300 lines because stepping, losing and renewing a worker share the s
 
 from __future__ import annotations
 
+import itertools
 import logging
 import time
 from collections.abc import Sequence
@@ -69,7 +70,7 @@ class Workers(VectorEnv):
         self.processes: list[Process] = []
         with ExitStack() as unfinished:
             unfinished.callback(self.close)
-            for k, rows in enumerate(zip(edges, edges[1:])):
+            for k, rows in enumerate(itertools.pairwise(edges)):
                 self.processes.append(Process(k, rows, start, self.faults, (self._shared, group)))
             for process in self.processes:
                 self._guarded(process, None, self.faults.reset_seconds)
@@ -157,7 +158,7 @@ class Workers(VectorEnv):
     def close(self) -> None:
         there, end = self._there(), time.monotonic() + PARTING
         for process in there:
-            process.pipe.close()
+            process.part()
         for process in there:
             process.end(max(end - time.monotonic(), 0.0))
         self.processes = []
@@ -350,7 +351,7 @@ def _layout(obs: Tree, action_spec: Tree, num: int) -> dict[str, tuple[tuple[int
         f"obs.{key}": (array.shape, array.dtype) for key, array in flatten(obs).items()
     }
     layout |= {f"action.{key}": ((num, *leaf.shape), leaf.dtype) for key, leaf in flatten(action_spec).items()}
-    layout |= {key: ((num,), np.bool_) for key in ("terminated", "truncated", "valid")}
+    layout |= dict.fromkeys(("terminated", "truncated", "valid"), ((num,), np.bool_))
     return layout | {"reward": ((num,), np.float32), "episode": ((num,), np.int64)}
 
 
