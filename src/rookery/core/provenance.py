@@ -21,7 +21,7 @@ from rookery.core.yamltext import KeyPath
 
 DEFAULT = "default"
 MAX_DEPTH = 32
-SHORT: dict[KeyPath, str] = {("env", "workers"): "mode"}  # env.workers=async means env.workers.mode=async
+SHORT: dict[KeyPath, str] = {("env", "workers"): "mode", ("pool",): "kind"}  # pool=ray means pool.kind=ray
 
 
 @dataclass(frozen=True, slots=True)

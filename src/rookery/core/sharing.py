@@ -22,12 +22,8 @@ class Shared:
     """`arrays` by key, zero to begin with."""
 
     def __init__(self, layout: Mapping[str, tuple[tuple[int, ...], Any]], descriptor: int | None = None):
-        self.layout: Layout = {key: (tuple(shape), np.dtype(dtype).str) for key, (shape, dtype) in layout.items()}
-        places, size = {}, 0
-        for key, (shape, dtype) in self.layout.items():
-            places[key] = size
-            size += -(-max(int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize, 1) // ALIGNMENT) * ALIGNMENT
-        self.bytes = max(size, ALIGNMENT)
+        self.layout = plain(layout)
+        places, self.bytes = _places(self.layout)
         self._descriptor = _nameless(self.bytes) if descriptor is None else descriptor
         self._memory = mmap.mmap(self._descriptor, self.bytes)
         self.arrays = {
@@ -42,6 +38,58 @@ class Shared:
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
+
+
+class Ground:
+    """Shared memory whose layout is decided later, by whoever writes it; who reads it must be told the layout."""
+
+    def __init__(self, descriptor: int | None = None):
+        self._descriptor = _nameless(ALIGNMENT) if descriptor is None else descriptor
+        self._shared: Shared | None = None
+
+    def arrays(self, layout: Mapping[str, tuple[tuple[int, ...], Any]]) -> dict[str, np.ndarray]:
+        """The arrays of this layout. What they hold is lost when the layout changes."""
+        wanted = plain(layout)
+        if self._shared is None or self._shared.layout != wanted:
+            size = _places(wanted)[1]
+            if os.fstat(self._descriptor).st_size < size:
+                os.ftruncate(self._descriptor, size)
+            if self._shared is not None:
+                self._shared.close()
+            self._shared = Shared(wanted, os.dup(self._descriptor))
+        return self._shared.arrays
+
+    def __reduce__(self) -> Any:
+        return _ground, (reduction.DupFd(self._descriptor),)
+
+    def close(self) -> None:
+        if self._shared is not None:
+            self._shared.close()
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+
+def plain(layout: Mapping[str, tuple[tuple[int, ...], Any]]) -> Layout:
+    """The layout in one spelling, so that two of them can be compared."""
+    return {key: (tuple(shape), np.dtype(dtype).str) for key, (shape, dtype) in layout.items()}
+
+
+def layout_of(arrays: Mapping[str, np.ndarray]) -> Layout:
+    return {key: (array.shape, array.dtype.str) for key, array in arrays.items()}
+
+
+def _places(layout: Layout) -> tuple[dict[str, int], int]:
+    """(offset of each array, bytes in all)."""
+    places, size = {}, 0
+    for key, (shape, dtype) in layout.items():
+        places[key] = size
+        size += -(-max(int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize, 1) // ALIGNMENT) * ALIGNMENT
+    return places, max(size, ALIGNMENT)
+
+
+def _ground(descriptor: Any) -> Ground:
+    return Ground(descriptor.detach())
 
 
 def _attached(layout: Layout, descriptor: Any) -> Shared:

@@ -6,15 +6,14 @@ import multiprocessing
 import os
 import pickle
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
 from rookery.core.cpus import BOUND
 from rookery.core.errors import ConfigError, EnvError, UsageError
-from rookery.core.sharing import Shared
 from rookery.envs.faults import FaultConfig, Patience
-from rookery.envs.worker import END, FAILED, HUNG, Failure, MakeGroup, pack, serve, unpack
+from rookery.envs.worker import END, FAILED, HUNG, Failure, pack, serve, unpack
 
 PRELOADED = "rookery.envs.groups"  # imported once by the server that workers are forked from
 GUARD = (
@@ -31,11 +30,19 @@ class Process:
     """A worker process and the pipe to it."""
 
     def __init__(
-        self, number: int, rows: tuple[int, int], start: str, faults: FaultConfig, made_of: tuple[Shared, MakeGroup]
+        self,
+        number: int,
+        rows: tuple[int, int],
+        start: str,
+        faults: FaultConfig,
+        made_of: tuple[Any, ...],
+        serve: Callable[..., None] = serve,
+        title: str = "env worker",
     ):
         if getattr(multiprocessing.current_process(), "_inheriting", False):
             raise UsageError(GUARD)
         self.number, self.rows, self._faults, self._made_of = number, rows, faults, made_of
+        self._serve, self._title = serve, title
         self._context: Any = multiprocessing.get_context(start)
         if start == "forkserver":
             self._context.set_forkserver_preload([PRELOADED])
@@ -55,7 +62,10 @@ class Process:
         parent = 0 if self._context.get_start_method() == "forkserver" else os.getpid()
         args = (theirs, *self._made_of, self.rows, parent, self._faults)
         self.process = self._context.Process(
-            target=serve, args=args, daemon=True, name=f"rookery env worker {self.number}"
+            target=self._serve,
+            args=args,
+            daemon=self._title == "env worker",
+            name=f"rookery {self._title} {self.number}",
         )
         try:
             with _single_threaded():
@@ -89,7 +99,7 @@ class Process:
             raise Lost("was ended: " + "\n".join(unpack(answer)))
         if answer[:1] == FAILED:
             failure: Failure = unpack(answer)
-            told = failure.text if failure.known else f"worker process {self.number} failed: {failure.text}"
+            told = failure.text if failure.known else f"{self._title} {self.number} failed: {failure.text}"
             raise EnvError(f"{told}\nTraceback of the worker process:\n{failure.traceback}")
         self.answered = True
         return answer

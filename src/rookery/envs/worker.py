@@ -55,13 +55,13 @@ def serve(
     pipe: Connection, shared: Shared, group: MakeGroup, rows: tuple[int, int], parent: int, faults: FaultConfig
 ) -> None:
     """The life of a worker."""
-    _die_with(parent)
+    die_with(parent)
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
         signal.signal(number, signal.SIG_IGN)  # sent to the whole group of processes: the parent decides what it means
     try:
         engine = group(*rows)
     except Exception as error:  # noqa: BLE001  # whatever it is, the parent must be told
-        _send_failure(pipe, error)
+        send_failure(pipe, error)
         return
     pipe.send_bytes(pack(None, ANSWER))
     Watchdog(engine, faults, partial(_hang, pipe))
@@ -99,7 +99,7 @@ class Worker:
             try:
                 self._answer(request)
             except Exception as error:  # noqa: BLE001  # whatever it is, the parent must be told
-                _send_failure(self.pipe, error)
+                send_failure(self.pipe, error)
         self.engine.close()
 
     def _answer(self, request: bytes) -> None:
@@ -163,7 +163,7 @@ class Worker:
         return self._exactness()
 
 
-def _send_failure(pipe: Connection, error: Exception) -> None:
+def send_failure(pipe: Connection, error: Exception) -> None:
     known = isinstance(error, RookeryError)
     text = str(error) if known else f"{type(error).__name__}: {error}"
     cause = error.__cause__ if isinstance(error, EnvError) and error.__cause__ is not None else error
@@ -174,7 +174,7 @@ def _send_failure(pipe: Connection, error: Exception) -> None:
         sys.exit(1)
 
 
-def _die_with(parent: int) -> None:
+def die_with(parent: int) -> None:
     """Be killed when the parent dies, whatever this process is doing then (Linux; elsewhere the closed pipe ends it)."""
     try:
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG

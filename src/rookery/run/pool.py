@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -63,6 +64,10 @@ class LocalPool:
             "env/given_up": sum(c.env.given_up for c in self.collectors),
         }
         return {name: float(count) for name, count in counts.items() if count}
+
+    def pids(self) -> list[list[int]]:
+        """Per worker its process, which is this one, then those of its envs."""
+        return [[os.getpid(), *c.env.pids] for c in self.collectors]
 
     def state(self) -> dict[str, Any]:
         return {str(c.index): c.state() for c in self.collectors}
