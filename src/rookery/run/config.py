@@ -115,6 +115,9 @@ class PoolConfig(Section):
     )
     workers: Annotated[int, Field(ge=1, le=4096)] = 1  # collectors, each with env.num envs and streams of its own
     start: Literal["forkserver", "spawn", "fork"] = "forkserver"  # process: how a worker is started
+    cluster: Text = "local"  # ray: local starts one on this machine; auto finds one that runs here; or its address
+    cpus: Annotated[float, Field(ge=0)] = 1.0  # ray: CPUs that a worker asks for
+    gpus: Annotated[float, Field(ge=0)] = 0.0  # ray: GPUs that a worker asks for; fractions share one
 
     @model_validator(mode="before")
     @classmethod
