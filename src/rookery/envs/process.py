@@ -45,7 +45,7 @@ class Process:
         self._serve, self._title = serve, title
         self._context: Any = multiprocessing.get_context(start)
         if start == "forkserver":
-            self._context.set_forkserver_preload([PRELOADED])
+            self._context.set_forkserver_preload([PRELOADED, serve.__module__])
         self.patience, self.steps = Patience(faults), 0  # since the last failure
         self.answered = False  # since it was started
         self.due = 0.0  # when it must have answered, by the monotonic clock

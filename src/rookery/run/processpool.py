@@ -7,7 +7,9 @@ import os
 import signal
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from multiprocessing.connection import Connection
+from multiprocessing.util import Finalize
 from typing import Any
 
 import numpy as np
@@ -61,6 +63,8 @@ class PipeLine:
             recipe.worker, (0, 1), start, self._faults, made_of, serve=serve_station, title="pool worker"
         )
         self.pid = self._process.process.pid or 0
+        # it may have children, so it is no daemon; and nothing may keep this process from ending
+        self._last = Finalize(self, kill_quietly, (self.pid,), exitpriority=10)
         self.answer("start")
 
     def ask(self, name: str, *args: Any) -> None:
@@ -89,10 +93,18 @@ class PipeLine:
         return haul
 
     def end(self) -> None:
+        if not self._last.still_active():
+            return
+        self._last.cancel()
         self._process.part()
         self._process.end(PARTING)
         self._ground.close()
         self._beats.close()
+
+
+def kill_quietly(pid: int) -> None:
+    with suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
 
 
 def serve_station(

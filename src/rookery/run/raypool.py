@@ -7,8 +7,11 @@ with its node or alone, is replaced wherever the cluster has room.
 from __future__ import annotations
 
 import os
+import pickle
 import shutil
+import sys
 import tempfile
+from contextlib import suppress
 from typing import Any
 
 from rookery.core.errors import ConfigError, EnvError, RookeryError
@@ -92,8 +95,9 @@ class RayPool(RemotePool):
 class RayStation:
     """What lives in the actor."""
 
-    def __init__(self, recipe: Recipe):
-        self.station = Station(recipe)
+    def __init__(self, paths: list[str], recipe: bytes):
+        sys.path += [path for path in paths if path not in sys.path]  # what the recipe names must be found here, too
+        self.station = Station(pickle.loads(recipe))
 
     def ask(self, name: str, *args: Any) -> Any:
         return getattr(self.station, f"do_{name}")(*args)
@@ -116,7 +120,14 @@ class ActorLine:
         pool, faults = recipe.config.pool, recipe.config.env.faults
         self._seconds = faults.reset_seconds
         actor = ray.remote(num_cpus=pool.cpus, num_gpus=pool.gpus, max_restarts=0, max_task_retries=0)(RayStation)
-        self._actor = actor.remote(recipe)
+        try:
+            packed = pickle.dumps(recipe)
+        except (pickle.PicklingError, AttributeError, TypeError) as error:
+            raise ConfigError(
+                f"the envs cannot be sent to another process ({error}). Name them by env.id=package.module:Class, or use a "
+                "factory that is defined at the top of a module."
+            ) from error
+        self._actor = actor.remote(list(sys.path), packed)
         self._owed = self._actor.pid.remote()
         self.pid = 0
         self.pid = self.answer("start")
@@ -147,14 +158,14 @@ class ActorLine:
         cause = error.cause
         if isinstance(cause, RookeryError):
             raise type(cause)(f"{cause}\nTraceback of the worker:\n{error}") from error
-        raise EnvError(f"a pool worker failed: {type(cause).__name__}: {cause}\nTraceback of the worker:\n{error}") from error
+        raise EnvError(
+            f"a pool worker failed: {type(cause).__name__}: {cause}\nTraceback of the worker:\n{error}"
+        ) from error
 
     def _wants(self) -> str:
         return "the CPUs and GPUs of pool.cpus and pool.gpus"
 
     def end(self) -> None:
-        try:
+        with suppress(self._ray.exceptions.RayError, RookeryError):  # it is gone, or too busy: the next line ends it
             self._ray.get(self._actor.close.remote(), timeout=PARTING)
-        except (self._ray.exceptions.RayError, RookeryError):
-            pass  # it is gone, or too busy: the next line ends it
         self._ray.kill(self._actor)
