@@ -342,6 +342,8 @@ class Workers(VectorEnv):
 
     def _note(self, told: dict[str, Any]) -> None:
         self.renewals += told.get("renewals", 0)
+        for level, text in told.get("log", ()):
+            log.log(level, "%s", text)
         if told["exactness"] != "exact" and self.exactness == "exact":
             self.exactness = told["exactness"]
 
