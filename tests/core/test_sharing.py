@@ -36,7 +36,9 @@ def test_a_child_writes_into_the_same_memory(method):
 
 def test_arrays_are_aligned_and_apart():
     arrays = Shared(LAYOUT).arrays
-    assert {key: (a.shape, a.dtype) for key, a in arrays.items()} == {k: (s, np.dtype(d)) for k, (s, d) in LAYOUT.items()}
+    assert {key: (a.shape, a.dtype) for key, a in arrays.items()} == {
+        k: (s, np.dtype(d)) for k, (s, d) in LAYOUT.items()
+    }
     assert all(a.ctypes.data % 64 == 0 for a in arrays.values())
     arrays["a"][:], arrays["b"][:] = -1, True
     assert arrays["one"] == 0

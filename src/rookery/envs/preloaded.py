@@ -14,5 +14,11 @@ import rookery.envs.worker  # noqa: F401
 
 FOLDER = "ROOKERY_SERVER_FOLDER"  # environment variable that the parent sets
 
+
+def _tidy(folder: str, parent: int) -> None:
+    if os.getppid() != parent:  # else the parent does it, and may still want it
+        shutil.rmtree(folder, ignore_errors=True)
+
+
 if folder := os.environ.get(FOLDER):
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    atexit.register(_tidy, folder, os.getppid())
