@@ -162,7 +162,7 @@ def test_nothing_is_left_however_a_run_ends(tmp_path, start, end):
             sent = time.monotonic()
         process.wait(60)
         if end.startswith("SIG"):
-            assert time.monotonic() - sent < 10
+            assert time.monotonic() - sent < 30  # 1 s on a quiet machine; 10 s were seen on one with load 8
     expected = {"SIGKILL": -9, "callback": 1}
     assert process.returncode == expected.get(end, 0), process.returncode
     wait_for(lambda: not any(map(alive, children)), 10)

@@ -62,7 +62,7 @@ class Process:
             target=serve, args=args, daemon=True, name=f"rookery env worker {self.number}"
         )
         try:
-            with _environment():
+            with _environment(self._context.get_start_method() == "forkserver"):
                 self.process.start()
         except (pickle.PicklingError, AttributeError, TypeError) as error:
             raise ConfigError(
@@ -131,9 +131,9 @@ class Process:
 
 
 @contextmanager
-def _environment() -> Iterator[None]:
+def _environment(served: bool) -> Iterator[None]:
     """Workers share the CPUs: their libraries start one thread each, unless the user has said otherwise."""
-    more = dict.fromkeys(BOUND, "1") | {preloaded.FOLDER: get_temp_dir()}
+    more = dict.fromkeys(BOUND, "1") | ({preloaded.FOLDER: get_temp_dir()} if served else {})
     missing = {name: value for name, value in more.items() if name not in os.environ}
     os.environ.update(missing)
     try:
