@@ -85,7 +85,8 @@ class Renewal:
             if not borne:
                 told = f"{error} This was failure {patience.failures} in a row, and env.faults.renewals={limit}."
                 raise EnvError(told) from error.__cause__
-            log.warning("%s A new env takes its place.", error, exc_info=error.__cause__)
+            first = error.__cause__ if patience.failures == 1 else None  # the others look the same
+            log.warning("%s A new env takes its place.", error, exc_info=first)
             time.sleep(patience.pause)
             try:
                 anew()

@@ -11,7 +11,7 @@ Longer than 300 lines because stepping, ending, restoring and blaming an env sha
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from typing import Any, Literal
 
@@ -19,14 +19,14 @@ import gymnasium
 from gymnasium.wrappers import TimeLimit
 
 from rookery.core.chunk import EpisodeEnd
-from rookery.core.errors import CheckpointError, Diverged, EnvError, UsageError
+from rookery.core.errors import Diverged, EnvError, UsageError
 from rookery.core.tree import Tree, tree_copy_into
 from rookery.envs.actions import not_finite, quicken, split
 from rookery.envs.boundary import LARGEST, BadValue, number, reset_problem, step_problem
 from rookery.envs.faults import FaultConfig, Raised, Renewal, failure
-from rookery.envs.replay import ENDED, ActionLog, check_count, differs, give_snapshot, snapshot_layers, take_snapshot
-from rookery.envs.settings import BEFORE, Settings
-from rookery.envs.vector import ENDLESS, OTHER_ENGINE, SeedOf, Step, VectorEnv, closely, same_spaces
+from rookery.envs.replay import ENDED, ActionLog, differs, give_snapshot, saved_envs, snapshot_layers, take_snapshot
+from rookery.envs.settings import BEFORE, Call, Settings
+from rookery.envs.vector import ENDLESS, SeedOf, Step, VectorEnv, closely, same_spaces
 
 log = logging.getLogger(__name__)
 
@@ -126,7 +126,7 @@ class InProcess(VectorEnv):
         """Step env i. The hot path: everything rare is elsewhere."""
         try:
             result = self._calls[i](act)
-        except Exception as error:  # noqa: BLE001  # it is the env's own code
+        except Exception as error:  # noqa: BLE001  # the env's own code
             self._drop(i)
             self._renew(i, self._raised(i, "step", error, act))
             return
@@ -213,9 +213,9 @@ class InProcess(VectorEnv):
         self._read_limits()
         return answers
 
-    def _tell_again(self, i: int, step: int) -> None:
-        """Repeat what env i was told when so many steps of its episode were done."""
-        for name, args, kwargs in self._settings.at(i, step):
+    def _tell(self, i: int, calls: Iterable[Call]) -> None:
+        """Repeat what env i was told."""
+        for name, args, kwargs in calls:
             self.envs[i].get_wrapper_attr(name)(*args, **kwargs)
             self._read_limits()
 
@@ -245,10 +245,7 @@ class InProcess(VectorEnv):
         return {"exactness": self.exactness, "envs": envs}
 
     def restore(self, state: dict[str, Any]) -> None:
-        if "envs" not in state:
-            raise CheckpointError(f"the checkpoint of {self.name} was {OTHER_ENGINE}")
-        envs = state["envs"]
-        check_count(len(envs), self.num, self.name)
+        envs = saved_envs(state, self.num, self.name)
         self._clear()
         self.exactness = state["exactness"]
         self.renewed[:] = False
@@ -272,11 +269,11 @@ class InProcess(VectorEnv):
     def _restore_env(self, i: int, saved: dict[str, Any]) -> None:
         self._episode[i], self._drops[i] = int(saved["episode"]), 0
         self._settings.restore(i, saved.get("settings"))
-        self._tell_again(i, BEFORE)
+        self._tell(i, self._settings.at(i, BEFORE))
         self._begin(i, saved["seed"])
         if "snapshot" in saved and self._layers is not None:
             for step in range(int(saved["length"]) + 1):
-                self._tell_again(i, step)
+                self._tell(i, self._settings.at(i, step))
             give_snapshot(self._layers[i], saved["snapshot"])
             tree_copy_into(self._receiver.obs, i, saved["obs"])
         elif "actions" in saved and self._log is not None:
@@ -293,18 +290,13 @@ class InProcess(VectorEnv):
 
     def _begin_another(self, i: int) -> None:
         self.renewed[i] = True
-        self._tell_all(i)
+        self._tell(i, self._settings.now.values())  # what it was told in the lost episode holds in the next
         self._begin_next(i)
-
-    def _tell_all(self, i: int) -> None:
-        """What an env was told in the lost episode holds in the next."""
-        for name, args, kwargs in self._settings.now.values():
-            self.envs[i].get_wrapper_attr(name)(*args, **kwargs)
 
     def _replay(self, i: int, acts: list[Any], saved: dict[str, Any]) -> str | None:
         """Give env i its actions again; returns what came out differently."""
         for step, act in enumerate(acts):
-            self._tell_again(i, step)
+            self._tell(i, self._settings.at(i, step))
             try:
                 obs, reward, terminated, truncated, _ = self._calls[i](act)
                 self._writers[i](i, obs)
@@ -314,7 +306,7 @@ class InProcess(VectorEnv):
             self._length[i] += 1
             if terminated or truncated or self._length[i] >= self._limits[i]:
                 return ENDED
-        self._tell_again(i, len(acts))
+        self._tell(i, self._settings.at(i, len(acts)))
         return differs(self._receiver.row(i), self._total[i], saved)
 
     # --- what is wrong ---
@@ -372,7 +364,7 @@ class InProcess(VectorEnv):
             log.debug("%s: close failed: %s", self._where(i), error)
         try:
             self._put(i, self._remake(self._first + i))
-            self._tell_all(i)
+            self._tell(i, self._settings.now.values())
         except Exception as error:
             raise self._raised(i, "making it anew", error) from error
         if self._layers is not None:
@@ -395,8 +387,7 @@ class InProcess(VectorEnv):
         self._note(reason)
 
     def _note(self, reason: str) -> None:
-        if self.exactness == "exact":
-            self.exactness = reason
+        self.exactness = reason if self.exactness == "exact" else self.exactness
 
     def _forgotten(self, i: int) -> None:
         self._inexact(f"the episode is too long to be replayed, so a resumed run starts a new one ({self._where(i)})")

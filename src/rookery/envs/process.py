@@ -8,14 +8,16 @@ import pickle
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from multiprocessing.util import get_temp_dir
+from threading import current_thread, main_thread
 from typing import Any
 
 from rookery.core.cpus import BOUND
 from rookery.core.errors import ConfigError, EnvError, UsageError
+from rookery.envs import preloaded
 from rookery.envs.faults import FaultConfig, Patience
 from rookery.envs.worker import END, FAILED, HUNG, Failure, pack, serve, unpack
 
-PRELOADED = "rookery.envs.groups"  # imported once by the server that workers are forked from
 GUARD = (
     'a script that starts worker processes is imported by them: what it does must stand under `if __name__ == "__main__":`, '
     "or set env.workers.start=fork"
@@ -45,7 +47,7 @@ class Process:
         self._serve, self._title = serve, title
         self._context: Any = multiprocessing.get_context(start)
         if start == "forkserver":
-            self._context.set_forkserver_preload([PRELOADED, serve.__module__])
+            self._context.set_forkserver_preload([preloaded.__name__, *([] if title == "env worker" else [serve.__module__])])
         self.patience, self.steps = Patience(faults), 0  # since the last failure
         self.answered = False  # since it was started
         self.due = 0.0  # when it must have answered, by the monotonic clock
@@ -59,7 +61,9 @@ class Process:
     def start(self) -> None:
         self.pipe, theirs = self._context.Pipe()
         self.answered = False
-        parent = 0 if self._context.get_start_method() == "forkserver" else os.getpid()
+        # the kernel can end a child with the thread that made it, which is the process only if it is the main thread
+        ours = self._context.get_start_method() != "forkserver" and current_thread() is main_thread()
+        parent = os.getpid() if ours else 0
         args = (theirs, *self._made_of, self.rows, parent, self._faults)
         self.process = self._context.Process(
             target=self._serve,
@@ -68,7 +72,7 @@ class Process:
             name=f"rookery {self._title} {self.number}",
         )
         try:
-            with _single_threaded():
+            with _environment(self._context.get_start_method() == "forkserver"):
                 self.process.start()
         except (pickle.PicklingError, AttributeError, TypeError) as error:
             raise ConfigError(
@@ -137,10 +141,11 @@ class Process:
 
 
 @contextmanager
-def _single_threaded() -> Iterator[None]:
+def _environment(served: bool) -> Iterator[None]:
     """Workers share the CPUs: their libraries start one thread each, unless the user has said otherwise."""
-    missing = [name for name in BOUND if name not in os.environ]
-    os.environ.update(dict.fromkeys(missing, "1"))
+    more = dict.fromkeys(BOUND, "1") | ({preloaded.FOLDER: get_temp_dir()} if served else {})
+    missing = {name: value for name, value in more.items() if name not in os.environ}
+    os.environ.update(missing)
     try:
         yield
     finally:

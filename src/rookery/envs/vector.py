@@ -23,7 +23,6 @@ from rookery.envs.boundary import Receiver
 SeedOf = Callable[[int, Any], int | None]  # (env, episode) → seed of its reset
 CLOSELY = 16  # observations of each env that get the full check
 ENDLESS = 2**62  # the time limit of an env that has none
-OTHER_ENGINE = "written with another engine: resume with the env.engine and env.workers it began with"
 
 
 @dataclass(slots=True)

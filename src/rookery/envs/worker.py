@@ -7,15 +7,18 @@ observations, rewards and flags of a step go through shared memory; only what is
 from __future__ import annotations
 
 import ctypes
+import logging
+import multiprocessing
 import os
 import signal
 import sys
+import threading
 import traceback
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from multiprocessing.connection import Connection
+from multiprocessing.connection import Connection, wait
 from multiprocessing.reduction import ForkingPickler
 from typing import Any
 
@@ -75,6 +78,23 @@ def _hang(pipe: Connection, told: str, shown: str) -> None:
     os._exit(EnvError.exit_code)
 
 
+class Notes(logging.Handler):
+    """What is logged in a worker, until it travels to the parent's log."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self._notes: list[tuple[int, str]] = []
+        own = logging.getLogger("rookery")
+        own.handlers, own.propagate = [self], False
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._notes.append((record.levelno, self.format(record)))
+
+    def taken(self) -> list[tuple[int, str]]:
+        notes, self._notes = self._notes, []
+        return notes
+
+
 class Worker:
     """One engine and its rows of the shared arrays."""
 
@@ -86,6 +106,7 @@ class Worker:
         self._action = unflatten(actions)
         self._episode = mine["episode"]
         self._reward = mine["reward"]
+        self._log = Notes()
         self._flags = {key: mine[key] for key in ("terminated", "truncated", "valid")}
 
     def run(self) -> None:
@@ -134,7 +155,7 @@ class Worker:
 
     def _exactness(self) -> dict[str, Any]:
         renewals, self.engine.renewals = self.engine.renewals, 0
-        return {"exactness": self.engine.exactness, "renewals": renewals}
+        return {"exactness": self.engine.exactness, "renewals": renewals, "log": self._log.taken()}
 
     def _publish(self) -> None:
         for shared, own in self._obs:
@@ -175,10 +196,20 @@ def send_failure(pipe: Connection, error: Exception) -> None:
 
 
 def die_with(parent: int) -> None:
-    """Be killed when the parent dies, whatever this process is doing then (Linux; elsewhere the closed pipe ends it)."""
+    """End when the parent dies, whatever this process is doing then; a closed pipe is noticed only between two requests."""
+    found = multiprocessing.parent_process()
+    if found is not None:
+        threading.Thread(target=_outlive, args=(found.sentinel,), name="rookery parent", daemon=True).start()
+    if not parent:
+        return
     try:
-        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG, Linux
     except (OSError, AttributeError):
         return
-    if os.getppid() != parent and parent:  # it died before we asked
+    if os.getppid() != parent:  # it died before we asked
         os._exit(1)
+
+
+def _outlive(sentinel: int) -> None:
+    wait([sentinel])
+    os._exit(1)

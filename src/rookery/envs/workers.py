@@ -25,14 +25,14 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from rookery.core.errors import CheckpointError, EnvError, UsageError
+from rookery.core.errors import EnvError, UsageError
 from rookery.core.sharing import Shared
 from rookery.core.tree import Tree, flatten, tree_copy_into, unflatten
 from rookery.envs.faults import FaultConfig
 from rookery.envs.process import Lost, Process
-from rookery.envs.replay import check_count
+from rookery.envs.replay import saved_envs
 from rookery.envs.settings import Settings
-from rookery.envs.vector import OTHER_ENGINE, Step, VectorEnv
+from rookery.envs.vector import Step, VectorEnv
 from rookery.envs.worker import MARKED, PLAIN, STEP, MakeGroup, unpack
 
 log = logging.getLogger(__name__)
@@ -63,7 +63,8 @@ class Workers(VectorEnv):
         out.valid = arrays["valid"]
         out.valid[:] = True
         self._told: dict[str, tuple[str, Sequence[Any], dict[str, Any]]] = {}  # method → its last call, for all envs
-        self._ready, self._local = False, None
+        self._ready = False
+        self._local: VectorEnv | None = None
         self._quarantined = np.zeros(num, np.bool_)
         self._fresh = np.zeros(num, np.bool_)  # renewed between two steps: the next row is a hole
         edges = np.linspace(0, num, min(processes, num) + 1).round().astype(int).tolist()
@@ -136,10 +137,7 @@ class Workers(VectorEnv):
         return {"exactness": self.exactness, "envs": envs}
 
     def restore(self, state: dict[str, Any]) -> None:
-        if "envs" not in state:
-            raise CheckpointError(f"the checkpoint of {self.name} was {OTHER_ENGINE}")
-        envs = state["envs"]
-        check_count(len(envs), self.num, self.name)
+        envs = saved_envs(state, self.num, self.name)
         self._clear()
         self.exactness, self._ready = state["exactness"], bool(envs)
         self._fresh[:] = False
@@ -342,6 +340,8 @@ class Workers(VectorEnv):
 
     def _note(self, told: dict[str, Any]) -> None:
         self.renewals += told.get("renewals", 0)
+        for level, text in told.get("log", ()):
+            log.log(level, "%s", text)
         if told["exactness"] != "exact" and self.exactness == "exact":
             self.exactness = told["exactness"]
 
