@@ -47,7 +47,9 @@ class Process:
         self._serve, self._title = serve, title
         self._context: Any = multiprocessing.get_context(start)
         if start == "forkserver":
-            self._context.set_forkserver_preload([preloaded.__name__, *([] if title == "env worker" else [serve.__module__])])
+            self._context.set_forkserver_preload(
+                [preloaded.__name__, *([] if title == "env worker" else [serve.__module__])]
+            )
         self.patience, self.steps = Patience(faults), 0  # since the last failure
         self.answered = False  # since it was started
         self.due = 0.0  # when it must have answered, by the monotonic clock

@@ -8,6 +8,7 @@ import signal
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from multiprocessing import current_process
 from multiprocessing.connection import Connection
 from multiprocessing.util import Finalize
 from typing import Any
@@ -17,6 +18,7 @@ import numpy as np
 from rookery.core.chunk import Chunk
 from rookery.core.sharing import Ground, Layout, Shared, layout_of
 from rookery.core.tree import flatten, unflatten
+from rookery.envs import preloaded
 from rookery.envs.faults import FaultConfig
 from rookery.envs.process import Lost, Process
 from rookery.envs.worker import ANSWER, END, die_with, pack, send_failure, unpack
@@ -119,6 +121,8 @@ def serve_station(
 ) -> None:
     """The life of a pool worker."""
     die_with(parent)
+    current_process()._config.pop("tempdir", None)  # type: ignore[attr-defined]  # a server of its own has its own folder
+    os.environ.pop(preloaded.FOLDER, None)
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
         signal.signal(number, signal.SIG_IGN)  # sent to the whole group of processes: the parent decides what it means
     counter = beats.arrays["beats"]
