@@ -98,3 +98,14 @@ def test_a_run_with_the_numba_engine_cannot_change_over_and_says_so():
             CheckpointError, match=r"another engine: resume with the env\.engine and env\.workers it began"
         ):
             second.restore(first.state())
+
+
+@pytest.mark.parametrize("algo", ["dqn", "r2d2", "sac"])
+def test_async_learns_from_whole_steps_and_stops_at_the_exact_count(algo, tmp_path):
+    env = "same.telling:TellingContinuous-v0" if algo == "sac" else "same.telling:Telling-v0"
+    words = [*COMMON, *CASES[algo], "env.workers={mode: async, start: fork, processes: 3}", "train.max_steps=151"]
+    result = Experiment(algo=algo, env=env, overrides=[*words, "eval.episodes=2"], out=tmp_path / "run").train()
+    assert (result.status, result.summary["steps"]) == ("finished", 151)
+    assert result.summary["exact"] == "env.workers=async: which env answers first depends on the clock"
+    assert result.summary["updates"] > 5
+    assert len(result.summary["workers"][0]["env_pids"]) == 3

@@ -115,7 +115,7 @@ def saved_envs(state: dict[str, Any], num: int, name: str) -> dict[str, Any]:
     if "envs" not in state:
         raise CheckpointError(f"the checkpoint of {name} was {OTHER_ENGINE}")
     check_count(len(state["envs"]), num, name)
-    return state["envs"]  # type: ignore[no-any-return]
+    return state["envs"]
 
 
 def differs(obs: Tree, total: float, saved: dict[str, Any]) -> str | None:
