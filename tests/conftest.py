@@ -25,6 +25,6 @@ def cluster(tmp_path_factory):
     """One Ray for all tests that need it: starting one takes 8 s."""
     from rookery.run.raypool import Cluster
 
-    started = Cluster("local")
+    started = Cluster("local", cpus=16)
     yield started
     started.part()

@@ -6,6 +6,7 @@ with its node or alone, is replaced wherever the cluster has room.
 
 from __future__ import annotations
 
+import math
 import os
 import pickle
 import shutil
@@ -35,7 +36,8 @@ def ray_module() -> Any:
 class Cluster:
     """The connection to a cluster: one that was started here goes with it, another one is left alone."""
 
-    def __init__(self, address: str):
+    def __init__(self, address: str, cpus: float = 0.0):
+        """`cpus`: for how many workers a cluster that is started here has room, however many CPUs there are."""
         self.ray = ray_module()
         self._folder: str | None = None
         if self.ray.is_initialized():
@@ -44,7 +46,7 @@ class Cluster:
         options: dict[str, Any] = {"log_to_driver": False, "include_dashboard": False, "logging_level": "ERROR"}
         if address == "local":
             self._folder = tempfile.mkdtemp(prefix="rookery-ray-")
-            options |= {"_temp_dir": self._folder}
+            options |= {"_temp_dir": self._folder, "num_cpus": max(os.cpu_count() or 1, math.ceil(cpus))}
         else:
             options.pop("include_dashboard")
         try:
@@ -78,7 +80,8 @@ class RayPool(RemotePool):
 
     def _line(self, recipe: Recipe) -> ActorLine:
         if self._cluster is None:
-            self._cluster = Cluster(self.config.pool.cluster)
+            pool = self.config.pool
+            self._cluster = Cluster(pool.cluster, pool.workers * pool.cpus)
         return ActorLine(self._cluster.ray, recipe, lambda: self._weights)
 
     def _publish(self, weights: Weights) -> None:
