@@ -15,6 +15,8 @@ GENERAL = {
     "episode/length_max": "longest of these episodes",
     "episode/length_std": "standard deviation of these lengths",
     "episode/success_mean": "share of these episodes that ended with `is_success` in their info (envs that tell it)",
+    "env/renewals": "training envs of this process of the run that failed and were replaced so far; absent if there were none",
+    "env/given_up": "training envs that failed too often, whose rows are holes from then on",
     "eval/return_mean": "mean return of the greedy episodes of the latest evaluation, on raw rewards",
     "eval/return_std": "standard deviation of these returns",
     "eval/return_min": "smallest of these returns",

@@ -18,3 +18,13 @@ def artefacts(tmp_path_factory, worker_id):
     folder = root / "artefacts"
     folder.mkdir(mode=0o700, exist_ok=True)
     return folder
+
+
+@pytest.fixture(scope="session")
+def cluster(tmp_path_factory):
+    """One Ray for all tests that need it: starting one takes 8 s."""
+    from rookery.run.raypool import Cluster
+
+    started = Cluster("local", cpus=16)
+    yield started
+    started.part()

@@ -61,7 +61,12 @@ def test_a_space_that_is_more_than_discrete_is_left_alone():
 
 
 def test_an_env_that_asserts_its_action_still_complains():
-    env = make(EnvConfig(id="CartPole-v1", engine="gymnasium"), count=1, purpose="train", streams=Streams(0))
+    env = make(
+        EnvConfig(id="CartPole-v1", engine="gymnasium", faults={"renewals": 0}),
+        count=1,
+        purpose="train",
+        streams=Streams(0),
+    )
     env.reset()
     with pytest.raises(Exception, match=r"AssertionError: 2 .*invalid"):
         env.step(np.array([2]))

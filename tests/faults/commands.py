@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import rookery
+
 TESTS = Path(__file__).parent.parent
 WALK = ["--env", "faults.fault_envs:Walk"]
 FAULTY = ["--env", "faults.fault_envs:Faulty"]
@@ -58,7 +60,8 @@ def command(*arguments: str) -> list[str]:
 
 
 def environment(**more: str) -> dict[str, str]:
-    return os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(TESTS)} | more
+    path = os.pathsep.join([str(TESTS), str(Path(rookery.__file__).parent.parent)])
+    return os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": path} | more
 
 
 def in_process(*arguments: str, folder: Path, before: str = "") -> Ended:

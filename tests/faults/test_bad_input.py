@@ -129,7 +129,8 @@ TOLD = {
 @pytest.mark.parametrize("at", [0, 60])
 def test_a_faulty_env_ends_the_run_with_exit_3_and_is_named(cli: Cli, tmp_path: Path, fault: str, at: int) -> None:
     kwargs = f"env.per_env=[{{fault: none}}, {{fault: {fault}, at: {at}}}]"
-    ended = cli("train", *quick("dqn", kwargs, "env.num=2", "train.max_steps=400"), *FAULTY, "--out", "here")
+    changes = [kwargs, "env.num=2", "train.max_steps=400", "env.faults.renewals=0"]
+    ended = cli("train", *quick("dqn", *changes), *FAULTY, "--out", "here")
     assert ended.code == 3
     assert ended.err.splitlines()[-1].startswith("error: env 1 of worker 0 (faults.fault_envs:Faulty), episode ")
     assert [text for text in [*TOLD[fault], ", seed ", ", step ", "check-env"] if text not in ended.err] == []

@@ -136,7 +136,7 @@ def test_a_checkpoint_that_is_not_there_is_told_with_those_that_are(cli: Cli, co
 def test_a_run_that_broke_before_its_first_checkpoint_can_be_resumed_from_its_beginning(
     cli: Cli, tmp_path: Path
 ) -> None:
-    words = quick("dqn", "env.kwargs={fault: raise_step, at: 20}")
+    words = quick("dqn", "env.kwargs={fault: raise_step, at: 20}", "env.faults.renewals=0")
     assert cli("train", *words, "--env", "faults.fault_envs:Faulty", "--out", "run").code == 3
     for _ in range(2):
         ended = cli("train", "--resume", "run")

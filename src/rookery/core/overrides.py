@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from rookery.core.errors import ConfigError
-from rookery.core.provenance import Layer
+from rookery.core.provenance import SHORT, Layer
 from rookery.core.yamltext import KeyPath, read_value
 
 COMMAND_LINE = "command line"
@@ -38,7 +38,8 @@ def parse_override(text: str) -> tuple[KeyPath, Any]:
     path = tuple(part.strip() for part in key.strip().split("."))
     if not equals or not all(path):
         raise ConfigError(f"expected an override such as algo.gamma=0.98, got {text!r}")
-    return path, read_value(value, f"{COMMAND_LINE}: {key.strip()}")
+    given = read_value(value, f"{COMMAND_LINE}: {key.strip()}")
+    return ((*path, SHORT[path]) if path in SHORT and isinstance(given, str) else path), given
 
 
 def override(key: str, value: Any) -> str:

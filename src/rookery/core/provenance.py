@@ -4,7 +4,8 @@
 
 A mapping is merged key by key; anything else replaces what was below. Three things replace a mapping as a whole: an empty mapping,
 another `algo.name`, and inside a section another `kind` (the options of one algorithm or schedule mean nothing to another). A
-key that is another way to say the same as its neighbours (`model.layers`) removes those of lower layers: `replacing`.
+key that is another way to say the same as its neighbours (`model.layers`) removes those of lower layers: `replacing`. A text in place
+of a mapping in `SHORT` stands for its most important key.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from rookery.core.yamltext import KeyPath
 
 DEFAULT = "default"
 MAX_DEPTH = 32
+SHORT: dict[KeyPath, str] = {("env", "workers"): "mode", ("pool",): "kind"}  # pool=ray means pool.kind=ray
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +78,8 @@ class Merged:
             if len(here) > MAX_DEPTH:
                 self._bad(here[:3], f"nested more than {MAX_DEPTH} levels deep", layer)
                 return
+            if here in SHORT and isinstance(value, str):
+                value = {SHORT[here]: value}
             if not isinstance(value, Mapping):
                 self._forget(here)
                 below[key] = self._plain(value, here, layer)

@@ -93,6 +93,7 @@ _BUILTIN: dict[str, dict[str, tuple[str, str]]] = {  # kind → name → (target
 _TABLE: dict[str, dict[str, Entry]] = {
     kind: {name: Entry(kind, name, *row) for name, row in _BUILTIN.get(kind, {}).items()} for kind in KINDS
 }
+_IMPORTED: dict[str, None] = {}
 
 
 def register(kind: str, name: str, target: Any, summary: str = "") -> None:
@@ -165,7 +166,10 @@ def load(target: str) -> Any:
 def import_module(name: str) -> Any:
     """Import a module; a missing one (not a failing one) becomes a sentence."""
     try:
-        return importlib.import_module(name)
+        module = importlib.import_module(name)
+        if name.partition(".")[0] != "rookery":
+            _IMPORTED[name] = None
+        return module
     except ModuleNotFoundError as error:
         if error.name and (name == error.name or name.startswith(f"{error.name}.")):
             raise ConfigError(
@@ -176,6 +180,11 @@ def import_module(name: str) -> Any:
         ) from error
     except (ValueError, TypeError) as error:  # importlib's answer to "" and to "..name"
         raise ConfigError(f"{name!r} is not the name of a module: {error}") from error
+
+
+def imported() -> tuple[str, ...]:
+    """Modules of users that were imported here, in order: another process must import them too to know the same names."""
+    return tuple(_IMPORTED)
 
 
 def nearest(word: str, known: Iterable[str], count: int = 3) -> list[str]:

@@ -51,6 +51,10 @@ class Streams:
         """A 31-bit number for APIs that want a seed (`env.reset(seed=…)`); stateless."""
         return _entropy(self.seed, "seed", *names) % 2**31
 
+    def __reduce__(self) -> Any:
+        """In another process the seeds are the same; generators begin anew."""
+        return Streams, (self.seed,)
+
     def branch(self, name: str) -> Streams:
         """The same streams under a name, for one of several equals; their state stays here."""
         return _Branch(self, name)
@@ -94,6 +98,9 @@ class _Branch(Streams):
 
     def seed_of(self, *names: Any) -> int:
         return self._trunk.seed_of(self._name, *names)
+
+    def __reduce__(self) -> Any:
+        return _Branch, (self._trunk, self._name)
 
 
 def _bytes_tensor(value: Any) -> Any:

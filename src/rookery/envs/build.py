@@ -18,7 +18,6 @@ from rookery.envs import goals, partial, probes
 from rookery.envs.adapters import FourTuple, accepts
 from rookery.envs.config import EnvConfig, Wrappers
 from rookery.envs.gymvector import FromVector
-from rookery.envs.inprocess import InProcess
 from rookery.envs.vector import VectorEnv
 from rookery.envs.wrappers import wrap
 
@@ -43,21 +42,22 @@ def make(
     """`count` envs of one worker. Env i is reset for its episode e with `streams.seed_of(purpose, worker, i, e)`."""
     if config.several:
         raise ConfigError(f"env.api={config.api} has several agents: such envs are made by rookery.envs.make_multi")
-    seed_of = lambda i, episode: streams.seed_of(purpose, worker, i, episode)  # noqa: E731
-    name = name_of(config, factory)
-    if config.engine != "gymnasium":
-        from rookery.envs.engines import vectorised  # it builds on this module
+    from rookery.envs.groups import Group, in_processes  # it builds on this module
 
-        env = vectorised(config, seed_of, count=count, purpose=purpose, worker=worker, factory=factory)
+    group = Group(config, purpose, streams, worker, count, factory, registry.imported())
+    if config.workers.mode != "inline":
+        return in_processes(group)
+    if config.engine != "gymnasium":
+        from rookery.envs.engines import vectorised  # so does this
+
+        env = vectorised(config, group.seed_of, count=count, purpose=purpose, worker=worker, factory=factory)
         if env is not None:
             return env
-    first = single(config, purpose=purpose, worker=worker, index=0, count=count, factory=factory)
+    first = group.one(0)
     if isinstance(first, GymnasiumVector):
-        return FromVector(checked(first, count, config, purpose), seed_of, name=name, worker=worker)
-    rest = (
-        single(config, purpose=purpose, worker=worker, index=i, count=count, factory=factory) for i in range(1, count)
-    )
-    return InProcess([first, *rest], seed_of, name=name, worker=worker, on_bad=config.on_bad)
+        name = name_of(config, factory)
+        return FromVector(checked(first, count, config, purpose), group.seed_of, name=name, worker=worker)
+    return group.watched(first)
 
 
 def single(

@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
 from rookery.core.section import Section
+from rookery.envs.faults import FaultConfig
 
 
 class WrapperConfig(Section):
@@ -29,6 +30,24 @@ Engine = Literal["auto", "gymnasium", "native", "envpool"]
 SEVERAL = ("parallel", "turns", "dict")  # values of env.api for envs with several agents
 
 
+class WorkersConfig(Section):
+    """`env.workers`: where envs are stepped. `env.workers=subprocess` is short for `env.workers.mode=subprocess`."""
+
+    mode: Literal["inline", "subprocess", "async"] = (
+        "inline"  # in this process, in others with the same data, or in others without waiting for all
+    )
+    processes: Limit | None = (
+        None  # worker processes of each collector; None: as many as CPUs may be used, at most env.num
+    )
+    start: Literal["forkserver", "spawn", "fork"] = "forkserver"  # how a worker process is started
+    ready: Annotated[float, Field(gt=0)] = 0.5  # async: envs to wait for; below 1 a share of them, from 1 on a number
+
+    @model_validator(mode="before")
+    @classmethod
+    def _short(cls, data: Any) -> Any:
+        return {"mode": data} if isinstance(data, str) else data
+
+
 class EnvConfig(Section):
     """The task. A Python factory may stand in for `id`."""
 
@@ -44,6 +63,8 @@ class EnvConfig(Section):
     api: Api = "auto"  # four: the old API, step() -> obs, reward, done, info; parallel, turns, dict: several agents
     engine: Engine = "auto"  # native: our numba engine or the id's own; auto: ours if it gives the same, else gymnasium
     on_bad: Literal["raise", "drop"] = "raise"  # NaN or infinity from an env: stop the run, or drop the running episode
+    workers: WorkersConfig = WorkersConfig()  # inline, subprocess or async, and how
+    faults: FaultConfig = FaultConfig()  # deadlines of envs, and failures that are borne
 
     @property
     def several(self) -> bool:

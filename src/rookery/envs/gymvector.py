@@ -21,8 +21,9 @@ from rookery.core.errors import CheckpointError, Diverged, EnvError, UsageError
 from rookery.core.tree import Tree, tree_take
 from rookery.envs.actions import batched, not_finite
 from rookery.envs.boundary import BadValue, Receiver
+from rookery.envs.replay import OTHER_ENGINE
 from rookery.envs.settings import BEFORE, Settings
-from rookery.envs.vector import OTHER_ENGINE, SeedOf, Step, VectorEnv
+from rookery.envs.vector import SeedOf, Step, VectorEnv
 
 log = logging.getLogger(__name__)
 

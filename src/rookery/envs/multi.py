@@ -39,6 +39,10 @@ class MultiEnv(ABC):
     """B copies of one task with several agents."""
 
     exactness: str = "exact"  # or the reason why a resumed run is only approximate
+    renewals: int = 0  # as of a VectorEnv
+    given_up: int = 0
+    wants_infos: bool = False
+    pids: tuple[int, ...] = ()
 
     def __init__(
         self, num: int, obs_spaces: dict[str, spaces.Space], action_spaces: dict[str, spaces.Space], name: str

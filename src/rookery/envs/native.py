@@ -17,8 +17,8 @@ from rookery.core.chunk import EpisodeEnd
 from rookery.core.errors import CheckpointError, Diverged, EnvError, UsageError
 from rookery.core.tree import Tree
 from rookery.envs import native_cartpole, native_pendulum
-from rookery.envs.replay import check_count
-from rookery.envs.vector import ENDLESS, OTHER_ENGINE, SeedOf, Step, VectorEnv
+from rookery.envs.replay import OTHER_ENGINE, check_count
+from rookery.envs.vector import ENDLESS, SeedOf, Step, VectorEnv
 
 TASKS: dict[str, ModuleType] = {task.ENTRY_POINT: task for task in (native_cartpole, native_pendulum)}
 

@@ -22,6 +22,8 @@ from gymnasium import wrappers as known
 from rookery.core.errors import CheckpointError
 from rookery.core.tree import Tree, leaves, tree_map
 
+OTHER_ENGINE = "written with another engine: resume with the env.engine and env.workers it began with"
+ENDED = "it ended earlier than before, the env is not deterministic given its seed"
 LONGEST = 2**20  # actions kept per episode; beyond that, replaying would take longer than it is worth
 _STATELESS = (known.PassiveEnvChecker, known.OrderEnforcing, known.TransformObservation, known.TransformReward)
 
@@ -106,6 +108,22 @@ def check_count(saved: int, num: int, name: str) -> None:
     """A checkpoint holds as many envs as the run has, or none if it was saved before the first reset."""
     if saved not in (0, num):
         raise CheckpointError(f"the checkpoint holds {saved} envs of {name}, this run has {num}: set env.num={saved}")
+
+
+def saved_envs(state: dict[str, Any], num: int, name: str) -> dict[str, Any]:
+    """The envs of a checkpoint of an engine with single envs."""
+    if "envs" not in state:
+        raise CheckpointError(f"the checkpoint of {name} was {OTHER_ENGINE}")
+    check_count(len(state["envs"]), num, name)
+    return state["envs"]
+
+
+def differs(obs: Tree, total: float, saved: dict[str, Any]) -> str | None:
+    """What came out differently when a saved episode was replayed."""
+    if not same_bits(obs, saved["obs"]):
+        return "its last observation differs, the env is not deterministic given its seed"
+    same = total == float(saved["total"])
+    return None if same else "its return differs, the rewards are not deterministic given the seed"
 
 
 def same_bits(a: Tree, b: Tree) -> bool:

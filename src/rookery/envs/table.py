@@ -20,8 +20,8 @@ from rookery.core.chunk import EpisodeEnd
 from rookery.core.errors import EnvError
 from rookery.envs.boundary import LARGEST, BadValue, number
 from rookery.envs.fronts import Front, Told
-from rookery.envs.inprocess import CLOSELY
 from rookery.envs.multi import MultiEnv
+from rookery.envs.vector import CLOSELY
 
 
 @dataclass(slots=True)

@@ -7,7 +7,7 @@ mix, so truncation is right by construction. Engines: `inprocess.InProcess`, `na
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,13 +15,14 @@ import gymnasium
 import numpy as np
 
 from rookery.core.chunk import EpisodeEnd
-from rookery.core.spec import spec_of
+from rookery.core.errors import ConfigError
+from rookery.core.spec import describe, spec_of
 from rookery.core.tree import Tree
 from rookery.envs.boundary import Receiver
 
 SeedOf = Callable[[int, Any], int | None]  # (env, episode) → seed of its reset
+CLOSELY = 16  # observations of each env that get the full check
 ENDLESS = 2**62  # the time limit of an env that has none
-OTHER_ENGINE = "written with another engine: resume with the env.engine it began with"
 
 
 @dataclass(slots=True)
@@ -39,6 +40,7 @@ class Step:
     cut: list[int] = field(
         default_factory=list
     )  # holes after which these envs do not go on where they were: a dropped episode
+    busy: np.ndarray | None = None  # bool [B]: envs still at it, whose step comes in a later row; None: nobody ever is
     marked: bool = False  # false: nothing ended, nothing was cut and there is no hole, so nobody need look at the flags
 
 
@@ -46,6 +48,10 @@ class VectorEnv(ABC):
     """B copies of one task."""
 
     exactness: str = "exact"  # or the reason why a resumed run is only approximate
+    renewals: int = 0  # envs that failed and were replaced
+    given_up: int = 0  # envs that failed too often: their rows are holes for ever
+    wants_infos: bool = False  # set by whoever reads `Step.infos`: otherwise they do not travel between processes
+    pids: tuple[int, ...] = ()  # of processes that step the envs, if others than this one do
 
     def __init__(self, num: int, obs_space: gymnasium.Space, action_space: gymnasium.Space, name: str):
         self.num = num
@@ -63,6 +69,11 @@ class VectorEnv(ABC):
     def obs(self) -> Tree:
         """The observations to act on next, as after `reset`, `step` or `restore`."""
         return self._out.obs
+
+    @property
+    def busy(self) -> np.ndarray | None:
+        """bool [B]: envs whose step is not done yet; None: the engine waits for all."""
+        return self._out.busy
 
     @abstractmethod
     def reset(self) -> Tree:
@@ -98,3 +109,30 @@ class VectorEnv(ABC):
         out.marked = False
         out.terminated[:], out.truncated[:], out.valid[:] = False, False, True
         out.final, out.ended, out.cut = [], [], []
+
+
+def closely(receiver: Receiver, i: int, writers: list[Callable[[int, Any], None]]) -> Callable[[int, Any], None]:
+    """A writer of env i with the full check, which gives way to the plain one in `writers` after the first observations."""
+    left = CLOSELY
+
+    def write(i: int, obs: Any) -> None:
+        nonlocal left
+        receiver.write(i, obs)
+        receiver.look_closely(i)
+        left -= 1
+        if left <= 0:
+            writers[i] = receiver.write
+
+    return write
+
+
+def same_spaces(envs: Sequence[gymnasium.Env], name: str) -> None:
+    """Envs of one run must have equal spaces."""
+    spaces, expected = envs[0].action_space, (spec_of(envs[0].observation_space), spec_of(envs[0].action_space))
+    for i, env in enumerate(envs):
+        spec = spec_of(env.observation_space), spec_of(env.action_space)
+        if spec != expected or env.action_space != spaces:
+            raise ConfigError(
+                f"env {i} ({name}) has other spaces than env 0: observations {describe(spec[0])}, actions {env.action_space}; "
+                f"expected {describe(expected[0])} and {spaces}. Envs of one run must have equal spaces."
+            )

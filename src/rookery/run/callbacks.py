@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
+from rookery.core.errors import ConfigError
 from rookery.core.tree import tree_take
 from rookery.envs.vector import Step
 from rookery.run.collector import Collector
-from rookery.run.multicollector import MultiCollector
 from rookery.run.progress import Episode, Evaluation, Progress, StepRecord
 
 
@@ -75,11 +75,18 @@ class Callbacks:
         for callback in self.all:
             getattr(callback, hook)(*args)
 
-    def connect(self, collectors: Sequence[Collector | MultiCollector]) -> None:
+    def connect(self, pool: Any) -> None:
         """Hear of every step, if any callback asks for it."""
         if self.wants_episodes:
-            for collector in collectors:
+            if pool.kind != "local":
+                names = ", ".join(type(c).__name__ for c in self.all if Callbacks([c]).wants_episodes)
+                raise ConfigError(
+                    f"{names} wants to hear of every episode, but with pool.kind={pool.kind} the steps are taken in other processes. "
+                    "Set pool.kind=local, or use the hooks report and round_end."
+                )
+            for collector in pool.collectors:
                 collector.on_begin, collector.on_step = self._begin, self._step
+                collector.env.wants_infos = self.wants_steps
 
     def _begin(self, collector: Collector) -> None:
         for i in range(collector.env.num):

@@ -52,6 +52,7 @@ class Collector:
             stack_rows and actor.stack > 1
         )  # the rows of chunks hold stacked observations, else single frames
         self._row_spec = stacked_spec(env.obs_spec, actor.stack) if self._stack_rows else env.obs_spec
+        self._held: dict[str, Tree] | None = None  # what was decided for envs that are still busy (env.workers=async)
         self._no_finals = zeros(self._row_spec, 0), np.zeros((0, 2), np.int64)
 
     def reset(self) -> None:
@@ -172,7 +173,17 @@ class Collector:
 
     def _act(self) -> tuple[dict[str, np.ndarray], np.ndarray]:
         out = self.actor.act(self._seen, self.rng, self.first, greedy=self.greedy)
+        if self.env.busy is not None:
+            out = self._decided(out, self.env.busy)
         return out, self.actor.rule.to_env(out["action"])
+
+    def _decided(self, out: dict[str, np.ndarray], busy: np.ndarray) -> dict[str, np.ndarray]:
+        """A busy env is stepped with what was decided when its step began; the others with what is decided now."""
+        if self._held is None:
+            self._held = tree_map(np.copy, out)
+        free = ~busy
+        tree_map(lambda held, new: held.__setitem__(free, new[free]), self._held, out)
+        return self._held
 
     def _buffer(self, rows: int) -> dict[str, Tree]:
         if self._rows is None or len(self._rows["reward"]) != rows:

@@ -5,7 +5,7 @@ All counts are env steps summed over envs unless their comment says otherwise.
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
@@ -110,8 +110,19 @@ class LearningConfig(Section):
 class PoolConfig(Section):
     """Where collectors live."""
 
-    kind: Literal["local"] = "local"  # local: in this process, one after the other
+    kind: Literal["local", "process", "ray"] = (
+        "local"  # in this process, one after the other; in a process each; as actors of a Ray cluster
+    )
     workers: Annotated[int, Field(ge=1, le=4096)] = 1  # collectors, each with env.num envs and streams of its own
+    start: Literal["forkserver", "spawn", "fork"] = "forkserver"  # process: how a worker is started
+    cluster: Text = "local"  # ray: local starts one on this machine; auto finds one that runs here; or its address
+    cpus: Annotated[float, Field(ge=0)] = 1.0  # ray: CPUs that a worker asks for
+    gpus: Annotated[float, Field(ge=0)] = 0.0  # ray: GPUs that a worker asks for; fractions share one
+
+    @model_validator(mode="before")
+    @classmethod
+    def _short(cls, data: Any) -> Any:
+        return {"kind": data} if isinstance(data, str) else data
 
 
 class SentinelConfig(Section):

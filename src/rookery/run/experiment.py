@@ -17,6 +17,7 @@ from typing import Any
 
 from rookery.core import registry
 from rookery.core.errors import CheckpointError, Diverged, RookeryError, UsageError
+from rookery.envs.watchdog import last_words
 from rookery.run.announce import announce
 from rookery.run.callbacks import Callback
 from rookery.run.checkpoint import Checkpoints
@@ -112,6 +113,7 @@ class Experiment:
             folder.discard()  # nothing has begun: leave nothing behind
             raise
         self.trainer = Trainer(self.config, callbacks=[*self.callbacks, _Best(self)], parts=parts)
+        last_words.append(self._failed)
         try:
             with settings(self.trainer.threads.count):
                 return self._run(preemption, saved)
@@ -119,6 +121,7 @@ class Experiment:
             self._failed(error)
             raise
         finally:
+            last_words.remove(self._failed)
             self.sinks.close()
             self.trainer.shut()
 
@@ -249,16 +252,10 @@ class Experiment:
         """Return to the last good checkpoint and skip ahead in the samplers' streams, so that it does not repeat bit for bit."""
         checkpoint = self.checkpoints.latest() if self.config.sentinel.on_nan == "rollback" else None
         self._rollbacks += 1
-        if checkpoint is None or self._rollbacks > self.config.sentinel.rollbacks:
+        times, limit = self._rollbacks, self.config.sentinel.rollbacks
+        if checkpoint is None or times > limit:
             raise error
-        times = self._rollbacks
-        log.warning(
-            "%s Going back to step %d (%d of %d).",
-            error,
-            checkpoint.manifest.step,
-            times,
-            self.config.sentinel.rollbacks,
-        )
+        log.warning("%s Going back to step %d (%d of %d).", error, checkpoint.manifest.step, times, limit)
         saved = checkpoint.load()
         self.trainer.restore(saved)
         self.sinks.restore(saved["experiment"]["sinks"])

@@ -25,6 +25,8 @@ CHANGEABLE = (
     "run.on_exists",
     "learning.cache",
     "store.mmap",
+    "env.workers.",
+    "env.faults.",
 )
 
 

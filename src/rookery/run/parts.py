@@ -28,6 +28,7 @@ from rookery.data.sequences import Window
 from rookery.data.shares import rows_of
 from rookery.data.store import Store
 from rookery.data.stored import stored_spec
+from rookery.envs.config import WorkersConfig
 from rookery.envs.multi import MultiEnv
 from rookery.envs.vector import VectorEnv
 from rookery.learning.cache import Cache, default_folder
@@ -35,9 +36,11 @@ from rookery.learning.learner import Learner, Mode
 from rookery.run.collector import Collector
 from rookery.run.player import Player, Players, actor_of, collecting
 from rookery.run.pool import LocalPool
+from rookery.run.remote import RemotePool
 from rookery.run.resolve import Config
 
 EnvFactory = Callable[..., Any]
+Pool = LocalPool | RemotePool
 
 
 @dataclass(slots=True)
@@ -49,7 +52,7 @@ class Parts:
     algo: Algorithm
     learner: Learner
     store: Store
-    pool: LocalPool
+    pool: Pool
     knobs: dict[str, Schedule]
     mode_reason: str
     env_factory: EnvFactory | None = None
@@ -92,10 +95,12 @@ def make_env(
     worker: int = 0,
     factory: EnvFactory | None = None,
     seeds: str | None = None,
+    here: bool = False,
 ) -> VectorEnv:
-    """The envs of one worker, or those of an evaluation."""
+    """The envs of one worker, or those of an evaluation. `here`: in this process, whatever env.workers says."""
     source = seeded_for(streams, purpose, seeds)
-    return envs.make(config.env, count=num, purpose=purpose, streams=source, worker=worker, factory=factory)  # type: ignore[arg-type]
+    section = config.env.model_copy(update={"workers": WorkersConfig()}) if here else config.env
+    return envs.make(section, count=num, purpose=purpose, streams=source, worker=worker, factory=factory)  # type: ignore[arg-type]
 
 
 def build_parts(
@@ -103,13 +108,14 @@ def build_parts(
 ) -> Parts:
     """`mode` given: that (or those, by player) of the run being resumed, which never change. `folder`: that of the run, if it has one."""
     streams = Streams(config.run.seed)
-    workers, num = config.pool.workers, config.env.num
+    remote = config.pool.kind != "local"
     if config.players is not None:
         return _parts_of_several(config, env, mode, folder)
     with ExitStack() as unfinished:  # closes the envs if anything below fails
         vectors = []
-        for w in range(workers):
-            vectors.append(make_env(config, streams, num, "train", worker=w, factory=env))
+        for w in range(1 if remote else config.pool.workers):  # remote: one env, to know its spaces
+            count = 1 if remote else config.env.num
+            vectors.append(make_env(config, streams, count, "train", worker=w, factory=env, here=remote))
             unfinished.callback(vectors[-1].close)
         obs_spec = stacked_spec(vectors[0].obs_spec, config.env.stack)
         algo = config.algorithm(config.algo, obs_spec, vectors[0].action_spec, config.model)
@@ -119,14 +125,36 @@ def build_parts(
             algo, streams, mode=chosen, cache=cache_of(config), device=device_of(config), fall_back=automatic
         )
         store = build_store(config, algo, vectors[0], streams, folder)
-        stacked = algo.store_kind == "rollout"  # a rollout is read once: nothing is saved by stacking it later
-        collectors = []
-        for w, vector in enumerate(vectors):
-            actor = collecting(actor_of(algo, algo.rule(w * num, workers * num), learner, config.env.stack), config)
-            collectors.append(Collector(vector, actor, streams.numpy(f"act/{w}"), index=w, stack_rows=stacked))
+        pool: Pool
+        if remote:
+            pool = remote_pool(config, {MAIN: learner}, streams, env)
+            pool.spare = vectors[0]
+        else:
+            pool = LocalPool([collector_of(config, learner, vector, w, streams) for w, vector in enumerate(vectors)])
         unfinished.pop_all()
     knobs = {name: schedule.resolved(config.train.max_steps) for name, schedule in algo.knobs().items()}
-    return Parts(config, streams, algo, learner, store, LocalPool(collectors), knobs, reason, env, vectors[0].obs_spec)
+    return Parts(config, streams, algo, learner, store, pool, knobs, reason, env, vectors[0].obs_spec)
+
+
+def collector_of(config: Config, learner: Learner, env: VectorEnv, worker: int, streams: Streams) -> Collector:
+    """The collector of one worker, on the live weights of a learner."""
+    algo, num = learner.algo, config.env.num
+    actor = actor_of(algo, algo.rule(worker * num, config.pool.workers * num), learner, config.env.stack)
+    stacked = algo.store_kind == "rollout"  # a rollout is read once: nothing is saved by stacking it later
+    return Collector(env, collecting(actor, config), streams.numpy(f"act/{worker}"), index=worker, stack_rows=stacked)
+
+
+def remote_pool(
+    config: Config, learners: dict[str, Learner], streams: Streams, factory: EnvFactory | None
+) -> RemotePool:
+    """The pool of pool.kind=process or ray; its workers start with the first round."""
+    if config.pool.kind == "process":
+        from rookery.run.processpool import ProcessPool
+
+        return ProcessPool(config, learners, streams, factory)
+    from rookery.run.raypool import RayPool
+
+    return RayPool(config, learners, streams, factory)
 
 
 def _parts_of_several(config: Config, env: EnvFactory | None, modes: Any, folder: Path | None) -> Parts:

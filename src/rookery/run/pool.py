@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -55,6 +56,18 @@ class LocalPool:
     def exactness(self) -> str:
         """`exact`, or the first reason why a resumed run is only approximate."""
         return next((c.env.exactness for c in self.collectors if c.env.exactness != "exact"), "exact")
+
+    def metrics(self) -> dict[str, float]:
+        """Envs that were replaced and given up so far; nothing if there were none."""
+        counts = {
+            "env/renewals": sum(c.env.renewals for c in self.collectors),
+            "env/given_up": sum(c.env.given_up for c in self.collectors),
+        }
+        return {name: float(count) for name, count in counts.items() if count}
+
+    def pids(self) -> list[list[int]]:
+        """Per worker its process, which is this one, then those of its envs."""
+        return [[os.getpid(), *c.env.pids] for c in self.collectors]
 
     def state(self) -> dict[str, Any]:
         return {str(c.index): c.state() for c in self.collectors}

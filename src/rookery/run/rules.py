@@ -128,11 +128,30 @@ def _code(config: Config) -> Iterator[str]:
             yield f"{key}: {name!r} is part of Python's standard library; expected a class of yours, package.module:Class"
 
 
+def _workers(config: Config) -> Iterator[str]:
+    """What cannot be stepped in worker processes."""
+    from rookery.envs.groups import refusal
+
+    mode = config.env.workers.mode
+    if mode == "inline":
+        return
+    if config.env.engine in ("native", "envpool"):
+        yield refusal(config.env)
+    if config.env.several:
+        yield f"env.workers={mode} is for envs with one agent, but env.api={config.env.api} has several. Set env.workers=inline"
+    elif mode == "async" and config.algorithm.store_kind == "rollout":
+        yield (
+            f"env.workers=async delivers steps when they are done, some of them chosen by older weights, but algo.name={config.algo.name} learns from "
+            "whole rollouts of the newest. Set env.workers=subprocess"
+        )
+
+
 def _env(config: Config) -> Iterator[str]:
     """The env must be known before a folder is made for the run; whether it can be built is seen when it is."""
     from rookery.envs.build import find_spec
 
     name = config.env.id
+    yield from _workers(config)
     if config.env.several and config.players is None:
         yield (
             f"env.api={config.env.api} has several agents, and nobody is there to sit for them. "

@@ -18,7 +18,7 @@ from rookery.data.store import Store
 from rookery.envs.multi import MultiEnv
 from rookery.learning.learner import Learner
 from rookery.run.multicollector import MultiCollector
-from rookery.run.parts import cache_of, check_room, check_windows, choose_mode, device_of
+from rookery.run.parts import Pool, cache_of, check_room, check_windows, choose_mode, device_of, remote_pool
 from rookery.run.player import Player, Players, collecting
 from rookery.run.playerconfig import renamed
 from rookery.run.pool import LocalPool
@@ -42,12 +42,13 @@ def make_several(
 
 def build_several(
     config: Config, env: Any = None, modes: dict[str, Any] | None = None, folder: Path | None = None
-) -> tuple[Streams, Players, LocalPool]:
+) -> tuple[Streams, Players, Pool]:
     """`modes`: those of the run being resumed, by player."""
     streams, num = Streams(config.run.seed), config.env.num
     with ExitStack() as unfinished:  # closes the envs if anything below fails
         tables = []
-        for w in range(config.pool.workers):
+        remote = config.pool.kind != "local"
+        for w in range(1 if remote else config.pool.workers):
             tables.append(make_several(config, streams, num, "train", w, env))
             unfinished.callback(tables[-1].close)
         chances = seated(config, tables[0])
@@ -55,14 +56,25 @@ def build_several(
         for player in players.values():
             if (config.players or {})[player.name].train:
                 player.store = build_store(player, len(agents_of(chances, player.name)), folder)
-        collectors = []
-        for w, table in enumerate(tables):
-            actors = {name: seated_actor(player, chances, w) for name, player in players.items()}
-            rngs = {name: player.streams.numpy(f"act/{w}") for name, player in players.items()}
-            seats = Seats(chances, num, streams.numpy(f"seats/{w}"))
-            collectors.append(MultiCollector(table, actors, rngs, seats, index=w))
+        pool: Pool
+        if remote:
+            pool = remote_pool(config, {name: player.learner for name, player in players.items()}, streams, env)
+            pool.spare = tables[0]
+        else:
+            made = [collector_of(config, players, chances, table, w, streams) for w, table in enumerate(tables)]
+            pool = LocalPool(made)
         unfinished.pop_all()
-    return streams, players, LocalPool(collectors)
+    return streams, players, pool
+
+
+def collector_of(
+    config: Config, players: Players, chances: Chances, table: MultiEnv, worker: int, streams: Streams
+) -> MultiCollector:
+    """The collector of one worker, on the live weights of all players."""
+    actors = {name: seated_actor(player, chances, worker) for name, player in players.items()}
+    rngs = {name: player.streams.numpy(f"act/{worker}") for name, player in players.items()}
+    seats = Seats(chances, config.env.num, streams.numpy(f"seats/{worker}"))
+    return MultiCollector(table, actors, rngs, seats, index=worker)
 
 
 def seated_actor(player: Player, chances: Chances, worker: int) -> Actor:
@@ -70,7 +82,7 @@ def seated_actor(player: Player, chances: Chances, worker: int) -> Actor:
     config = player.config
     columns = config.env.num * len(agents_of(chances, player.name))
     actor = player.actor(worker * columns, config.pool.workers * columns)
-    if player.store is None:
+    if not (config.players or {})[player.name].train:
         return actor
     try:
         return collecting(actor, config)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import platform
 from pathlib import Path
 from typing import Any
@@ -47,7 +46,10 @@ def summary_of(
         "threads": trainer.threads.count,
         "threads_reason": trainer.threads.reason,
         "pool": trainer.pool.kind,
-        "workers": [{"pid": os.getpid(), "steps": steps} for steps in trainer.worker_steps],
+        "workers": [
+            {"pid": pid, "steps": steps, "env_pids": env_pids}
+            for steps, (pid, *env_pids) in zip(trainer.worker_steps, trainer.pool.pids())
+        ],
         "time": {"wall_seconds": trainer.meters.rates.seconds(), "phases": trainer.meters.phases.seconds()},
         "config_sha256": trainer.config.sha256(),
         "versions": versions(),

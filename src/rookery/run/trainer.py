@@ -58,9 +58,9 @@ class Trainer:
         self.meters = Meters(config.log.window)
         self.sentinel = Sentinel(config.sentinel)
         self.callbacks = Callbacks(callbacks)
-        self.callbacks.connect(self.pool.collectors)
+        self.callbacks.connect(self.pool)
         self.steps = self.episodes = 0
-        self.worker_steps = [0] * len(self.pool.collectors)
+        self.worker_steps = [0] * config.pool.workers
         self.evaluation: Evaluation | None = None
         self.best: float | None = None
         self.reason: str | None = None  # why the run ends
@@ -123,9 +123,10 @@ class Trainer:
         phases, train = self.meters.phases, self.config.train
         messages = {name: player.message(self.steps) for name, player in self.players.items()}
         left = None if train.max_steps is None else train.max_steps - self.steps
-        episodes = None if train.max_episodes is None else train.max_episodes - self.episodes
+        finished = None if train.max_episodes is None else train.max_episodes - self.episodes
         phases.switch(TRANSPORT)
         steps = left if left is not None and left < self._room else None
+        episodes = finished if finished is not None and finished < self._room else None
         self.pool.submit(messages, self.rows, steps=steps, episodes=episodes)
         gathered = self.pool.gather()
         self._count_times()
@@ -238,7 +239,7 @@ class Trainer:
         self.players.check()
         metrics: dict[str, Any] = {"steps": self.steps, "updates": self.updates, "episodes": self.episodes}
         metrics |= self.meters.report(self.steps, self.updates, **self.players.counts()) | self._pending
-        metrics |= self.players.metrics()
+        metrics |= self.players.metrics() | self.pool.metrics()
         self._pending = {}
         self.sentinel.report(metrics)
         self._check_goals(metrics)

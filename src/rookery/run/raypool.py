@@ -1,0 +1,174 @@
+"""RayPool: collectors as actors of a Ray cluster. The only module that imports Ray.
+
+Weights are put into the object store once per round, whatever the number of workers; chunks come back through it. An actor that is gone,
+with its node or alone, is replaced wherever the cluster has room.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import pickle
+import shutil
+import sys
+import tempfile
+from contextlib import suppress
+from typing import Any
+
+from rookery.core.errors import ConfigError, EnvError, RookeryError
+from rookery.envs.process import Lost
+from rookery.run.remote import RemotePool
+from rookery.run.station import Orders, Recipe, Station, Weights
+
+INSTALL = 'pool=ray needs the package ray: pip install "rookery[ray]"'
+PARTING = 5.0  # seconds for an actor to close its envs
+
+
+def ray_module() -> Any:
+    """Ray, or one sentence about how to get it."""
+    try:
+        import ray
+    except ModuleNotFoundError as error:
+        raise ConfigError(INSTALL) from error
+    return ray
+
+
+class Cluster:
+    """The connection to a cluster: one that was started here goes with it, another one is left alone."""
+
+    def __init__(self, address: str, cpus: float = 0.0):
+        """`cpus`: for how many workers a cluster that is started here has room, however many CPUs there are."""
+        self.ray = ray_module()
+        self._folder: str | None = None
+        if self.ray.is_initialized():
+            return  # whoever connected will part, too
+        os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # else Ray warns of GPUs that nobody uses
+        options: dict[str, Any] = {"log_to_driver": False, "include_dashboard": False, "logging_level": "ERROR"}
+        if address == "local":
+            self._folder = tempfile.mkdtemp(prefix="rookery-ray-")
+            options |= {"_temp_dir": self._folder, "num_cpus": max(os.cpu_count() or 1, math.ceil(cpus))}
+        else:
+            options.pop("include_dashboard")
+        try:
+            self.ray.init(address=address, **options)
+        except (ConnectionError, RuntimeError, ValueError) as error:
+            self.part()
+            raise ConfigError(
+                f"no Ray cluster at pool.cluster={address}: {error}. Start one with `ray start --head`, or set pool.cluster=local."
+            ) from error
+        self._mine = True
+
+    _mine = False
+
+    def part(self) -> None:
+        if self._mine:
+            self.ray.shutdown()
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
+
+
+class RayPool(RemotePool):
+    """One actor per collector."""
+
+    kind = "ray"
+
+    def __init__(self, *parts: Any):
+        super().__init__(*parts)
+        self._cluster: Cluster | None = None
+        self._weights: Any = None  # reference of what was published last
+        ray_module()
+
+    def _line(self, recipe: Recipe) -> ActorLine:
+        if self._cluster is None:
+            pool = self.config.pool
+            self._cluster = Cluster(pool.cluster, pool.workers * pool.cpus)
+        return ActorLine(self._cluster.ray, recipe, lambda: self._weights)
+
+    def _publish(self, weights: Weights) -> None:
+        assert self._cluster is not None
+        self._weights = self._cluster.ray.put(weights)
+
+    def close(self) -> None:
+        super().close()
+        if self._cluster is not None:
+            self._cluster.part()
+            self._cluster = None
+
+
+class RayStation:
+    """What lives in the actor."""
+
+    def __init__(self, paths: list[str], recipe: bytes):
+        sys.path += [path for path in paths if path not in sys.path]  # what the recipe names must be found here, too
+        self.station = Station(pickle.loads(recipe))
+
+    def ask(self, name: str, *args: Any) -> Any:
+        return getattr(self.station, f"do_{name}")(*args)
+
+    def collect(self, orders: Orders, weights: Weights) -> Any:
+        return self.station.do_collect(orders, weights)
+
+    def pid(self) -> int:
+        return os.getpid()
+
+    def close(self) -> None:
+        self.station.close()
+
+
+class ActorLine:
+    """One actor, and the answer that it owes."""
+
+    def __init__(self, ray: Any, recipe: Recipe, weights: Any):
+        self._ray, self._weights, self._owed = ray, weights, None
+        pool, faults = recipe.config.pool, recipe.config.env.faults
+        self._seconds = faults.reset_seconds
+        actor = ray.remote(num_cpus=pool.cpus, num_gpus=pool.gpus, max_restarts=0, max_task_retries=0)(RayStation)
+        try:
+            packed = pickle.dumps(recipe)
+        except (pickle.PicklingError, AttributeError, TypeError) as error:
+            raise ConfigError(
+                f"the envs cannot be sent to another process ({error}). Name them by env.id=package.module:Class, or use a "
+                "factory that is defined at the top of a module."
+            ) from error
+        self._actor = actor.remote(list(sys.path), packed)
+        self._owed = self._actor.pid.remote()
+        self.pid = 0
+        self.pid = self.answer("start")
+
+    def ask(self, name: str, *args: Any) -> None:
+        self._owed = self._actor.ask.remote(name, *args)
+
+    def collect(self, orders: Orders) -> None:
+        self._owed = self._actor.collect.remote(orders, self._weights())
+
+    def answer(self, name: str) -> Any:
+        errors = self._ray.exceptions
+        try:
+            # a round may take its time: the watchdog inside the actor ends an env that hangs, and Ray notices nodes that are gone
+            return self._ray.get(self._owed, timeout=None if name == "collect" else self._seconds)
+        except errors.GetTimeoutError as error:
+            raise Lost(
+                f"did not answer within {self._seconds:g} s ({name}). Has the cluster room for it? It wants {self._wants()}"
+            ) from error
+        except errors.RayTaskError as error:
+            self._failed(error)
+        except errors.RayError as error:  # the actor, its node, or an object on that node is gone
+            raise Lost(f"is gone ({type(error).__name__}: {str(error).strip().splitlines()[0]})") from error
+        return None
+
+    def _failed(self, error: Any) -> None:
+        """Raise what was raised in the actor: our own sentences as they are."""
+        cause = error.cause
+        if isinstance(cause, RookeryError):
+            raise type(cause)(f"{cause}\nTraceback of the worker:\n{error}") from error
+        raise EnvError(
+            f"a pool worker failed: {type(cause).__name__}: {cause}\nTraceback of the worker:\n{error}"
+        ) from error
+
+    def _wants(self) -> str:
+        return "the CPUs and GPUs of pool.cpus and pool.gpus"
+
+    def end(self) -> None:
+        with suppress(self._ray.exceptions.RayError, RookeryError):  # it is gone, or too busy: the next line ends it
+            self._ray.get(self._actor.close.remote(), timeout=PARTING)
+        self._ray.kill(self._actor)

@@ -1,0 +1,244 @@
+"""Remote pools: collectors in processes of their own, here or on other machines. What they share; how a worker is reached is a `Line`.
+
+A round: the weights are published once, every worker gets its orders, and the chunks come back in the order of the workers, so that
+what is learnt is bit for bit what one process would have learnt. A worker that dies or hangs is replaced and given the same
+orders again: what it had collected in that round was never counted. Its episodes and random streams are new ones.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+from rookery.acting.actor import Message
+from rookery.core import registry
+from rookery.core.chunk import Chunk, taken
+from rookery.core.errors import EnvError
+from rookery.core.rng import Streams
+from rookery.envs.faults import Patience
+from rookery.envs.process import Lost
+from rookery.learning.learner import Learner
+from rookery.run.resolve import Config
+from rookery.run.station import Haul, Orders, Recipe, Weights, generators_of
+
+log = logging.getLogger(__name__)
+
+
+class Line(Protocol):
+    """The way to one worker. Every method raises `Lost` if there is nobody at the other end any more."""
+
+    pid: int
+
+    def ask(self, name: str, *args: Any) -> None: ...
+    def collect(self, orders: Orders) -> None:
+        """Ask for a round with the weights that were published last."""
+        ...
+
+    def answer(self, name: str) -> Any:
+        """What it says to the last question. Errors that it has a sentence for are raised here."""
+        ...
+
+    def end(self) -> None:
+        """Gone for certain when this returns."""
+        ...
+
+
+class RemotePool:
+    """`workers` lines. Subclasses say how a worker is started (`_line`) and how weights are published."""
+
+    kind = "remote"
+    collectors: Sequence[Any] = ()  # none of them is here
+
+    def __init__(
+        self, config: Config, learners: dict[str, Learner], streams: Streams, factory: Callable[..., Any] | None
+    ):
+        self.config, self.learners, self.streams, self.factory = config, learners, streams, factory
+        self._lines: list[Line] = []
+        self._patience = [Patience(config.env.faults) for _ in range(config.pool.workers)]
+        self._since = [0] * config.pool.workers  # env steps since the last failure
+        self._renewed = [0] * config.pool.workers
+        self._conditions: list[dict[str, Any]] = [{} for _ in range(config.pool.workers)]
+        self._orders: dict[int, Orders] = {}  # given and not yet answered
+        self._done: list[tuple[int, dict[str, Chunk]]] = []
+        self._told: dict[str, tuple[Any, ...]] = {}  # what envs were told, by method: told again to new ones
+        self._times = (0, 0)
+        self._behind = True  # the workers do not have the states of the random generators yet
+        self._reason = "exact"
+        self._saved: dict[str, Any] | None = None
+        self.spare: Any = None  # an env that was made here to know its spaces; closed with the pool
+
+    def __len__(self) -> int:
+        return self.config.pool.workers
+
+    # --- what a subclass says ---
+
+    def _line(self, recipe: Recipe) -> Line:
+        raise TypeError(f"{type(self).__name__} does not say how a worker is started")
+
+    def _publish(self, weights: Weights) -> None:
+        raise TypeError(f"{type(self).__name__} does not say how weights are published")
+
+    # --- rounds ---
+
+    def submit(
+        self, messages: dict[str, Message], rows: int, *, steps: int | None = None, episodes: int | None = None
+    ) -> None:
+        """Every worker: take over the weights, collect `rows` rows. With limits, one worker after the other."""
+        self._start()
+        weights: Weights = {}
+        for name, learner in self.learners.items():
+            weights |= learner.published(f"{name}/")
+        self._publish(weights)
+        in_turn = steps is not None or episodes is not None
+        for w in range(len(self)):
+            self._give(w, Orders(messages, rows, steps, episodes, self._generators(w) if self._behind else None))
+            if in_turn:
+                chunks = self._haul(w)
+                self._done.append((w, chunks))
+                done, ended = taken(chunks)
+                steps = None if steps is None else steps - done
+                episodes = None if episodes is None else episodes - len(ended)
+        self._behind = False
+
+    def gather(self) -> list[tuple[int, dict[str, Chunk]]]:
+        """(worker, chunk per player), ordered by worker."""
+        self._done += [(w, self._haul(w)) for w in sorted(self._orders)]
+        done, self._done = self._done, []
+        return done
+
+    def _give(self, w: int, orders: Orders) -> None:
+        self._orders[w] = orders
+        try:
+            self._lines[w].collect(orders)
+        except Lost as error:
+            self._renew(w, str(error))
+
+    def _haul(self, w: int) -> dict[str, Chunk]:
+        while True:
+            try:
+                haul: Haul = self._lines[w].answer("collect")
+                break
+            except Lost as error:
+                self._renew(w, str(error))
+        del self._orders[w]
+        self._conditions[w] = haul.condition
+        self._times = self._times[0] + haul.time_env // len(self), self._times[1] + haul.time_act // len(self)
+        self._since[w] += taken(haul.chunks)[0]
+        return haul.chunks
+
+    # --- workers ---
+
+    def _start(self) -> None:
+        for w in range(len(self._lines), len(self)):
+            self._lines.append(self._line(self._recipe(w)))
+        if self._saved is not None:
+            saved, self._saved = self._saved, None
+            for w in range(len(self)):
+                self._conditions[w] = self._asked(w, "restore", saved[str(w)])
+
+    def _recipe(self, w: int) -> Recipe:
+        return Recipe(self.config, w, self.factory, registry.imported(), self._renewed[w])
+
+    def _renew(self, w: int, why: str) -> None:
+        """Another worker in place of one that is lost; the same orders again, if it had any."""
+        while True:
+            told = f"pool worker {w} (pid {self._lines[w].pid}) {why}"
+            patience, borne = self._patience[w], self._patience[w].bears(self._since[w])
+            self._since[w] = 0
+            self._lines[w].end()
+            if not borne:
+                raise EnvError(
+                    f"{told}, {patience.failures} times in a row (env.faults.renewals={self.config.env.faults.renewals}). "
+                    "Nothing was learnt from its last round."
+                )
+            log.warning("%s: another one takes its place in %.1f s", told, patience.pause)
+            if self._reason == "exact":
+                self._reason = f"{told.partition(chr(10))[0]}; its unfinished episodes were dropped"
+            time.sleep(patience.pause)
+            self._renewed[w] += 1
+            self._lines[w] = self._line(self._recipe(w))
+            try:
+                for call in self._told.values():
+                    self._lines[w].ask("call", *call)
+                    self._lines[w].answer("call")
+                if w in self._orders:
+                    self._orders[w].generators = None
+                    self._lines[w].collect(self._orders[w])
+                return
+            except Lost as error:
+                why = str(error)
+
+    def _asked(self, w: int, name: str, *args: Any) -> Any:
+        """Ask and wait; a worker that is lost on the way is replaced and asked again."""
+        while True:
+            try:
+                self._lines[w].ask(name, *args)
+                return self._lines[w].answer(name)
+            except Lost as error:
+                self._renew(w, str(error))
+
+    def _generators(self, w: int) -> dict[str, Any]:
+        names = generators_of(w, list(self.learners))
+        return {name: self.streams.numpy(name).bit_generator.state for name in names}
+
+    # --- what everybody asks of a pool ---
+
+    def foreach_worker(self, fn: Callable[[Any], Any]) -> list[Any]:
+        """fn(collector) in every worker; `fn` must be importable there."""
+        self._start()
+        return [self._asked(w, "apply", fn) for w in range(len(self))]
+
+    def foreach_env(self, name: str, *args: Any, **kwargs: Any) -> list[Any]:
+        """Call a method on every env of every worker."""
+        self._start()
+        if args or kwargs:
+            self._told[name] = (name, args, kwargs)
+        return [out for w in range(len(self)) for out in self._asked(w, "call", name, args, kwargs)]
+
+    def times(self) -> tuple[int, int]:
+        """Nanoseconds that a worker has spent in envs and in acting so far, on average."""
+        return self._times
+
+    @property
+    def exactness(self) -> str:
+        found = [self._reason, *(c.get("exactness", "exact") for c in self._conditions)]
+        return next((reason for reason in found if reason != "exact"), "exact")
+
+    def metrics(self) -> dict[str, float]:
+        counts = {
+            "env/renewals": sum(c.get("renewals", 0) for c in self._conditions),
+            "env/given_up": sum(c.get("given_up", 0) for c in self._conditions),
+            "pool/renewals": sum(self._renewed),
+        }
+        return {name: float(count) for name, count in counts.items() if count}
+
+    def pids(self) -> list[list[int]]:
+        """Per worker its own process, then those of its envs."""
+        found = [list(c.get("pids", [])) for c in self._conditions]
+        return [pids or [line.pid] for pids, line in zip(found, self._lines)]
+
+    def state(self) -> dict[str, Any]:
+        """As every pool saves it: a run may go on in another one. The generators' states go back to the streams."""
+        self._start()
+        saved = {}
+        for w in range(len(self)):
+            told = self._asked(w, "state")
+            saved[str(w)] = told["collector"]
+            for name, state in told["generators"].items():
+                self.streams.numpy(name).bit_generator.state = state
+        return saved
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Workers take over when they are needed next: by then the streams are restored, too."""
+        for w in list(self._orders):
+            self._haul(w)  # what was collected before a divergence is not the restored run's
+        self._done, self._saved, self._behind = [], state, True
+
+    def close(self) -> None:
+        for line in self._lines:
+            line.end()
+        self._lines = []
+        if self.spare is not None:
+            self.spare.close()
