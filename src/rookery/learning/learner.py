@@ -254,12 +254,8 @@ class Learner:
 
     def published(self, prefix: str = "") -> dict[str, np.ndarray]:
         """What acting elsewhere needs, as live arrays: parameters and statistics of the networks that are no targets."""
-        own = [name for name, net in self.nets.items() if not net.is_target]
-        return {
-            f"{prefix}{name}.{part}": self.tensors[f"{name}.{part}"].detach().cpu().numpy()
-            for name in own
-            for part in ("value", "stats")
-        }
+        own = [f"{name}.{part}" for name, net in self.nets.items() if not net.is_target for part in ("value", "stats")]
+        return {prefix + key: self.tensors[key].detach().cpu().numpy() for key in own}
 
     def take(self, published: dict[str, np.ndarray], prefix: str = "") -> None:
         """Act with what another learner has published."""

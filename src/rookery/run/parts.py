@@ -6,7 +6,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 
@@ -138,7 +138,7 @@ def build_parts(
 
 def collector_of(config: Config, learner: Learner, env: VectorEnv, worker: int, streams: Streams) -> Collector:
     """The collector of one worker, on the live weights of a learner."""
-    algo, num = learner.algo, config.env.num
+    algo, num = cast(Algorithm, learner.algo), config.env.num
     actor = actor_of(algo, algo.rule(worker * num, config.pool.workers * num), learner, config.env.stack)
     stacked = algo.store_kind == "rollout"  # a rollout is read once: nothing is saved by stacking it later
     return Collector(env, collecting(actor, config), streams.numpy(f"act/{worker}"), index=worker, stack_rows=stacked)

@@ -17,6 +17,7 @@ from typing import Any
 
 from rookery.core.errors import ConfigError, EnvError, RookeryError
 from rookery.envs.process import Lost
+from rookery.envs.worker import pack, unpack
 from rookery.run.remote import RemotePool
 from rookery.run.station import Orders, Recipe, Station, Weights
 
@@ -100,7 +101,7 @@ class RayStation:
 
     def __init__(self, paths: list[str], recipe: bytes):
         sys.path += [path for path in paths if path not in sys.path]  # what the recipe names must be found here, too
-        self.station = Station(pickle.loads(recipe))
+        self.station = Station(unpack(recipe))
 
     def ask(self, name: str, *args: Any) -> Any:
         return getattr(self.station, f"do_{name}")(*args)
@@ -124,7 +125,7 @@ class ActorLine:
         self._seconds = faults.reset_seconds
         actor = ray.remote(num_cpus=pool.cpus, num_gpus=pool.gpus, max_restarts=0, max_task_retries=0)(RayStation)
         try:
-            packed = pickle.dumps(recipe)
+            packed = pack(recipe)
         except (pickle.PicklingError, AttributeError, TypeError) as error:
             raise ConfigError(
                 f"the envs cannot be sent to another process ({error}). Name them by env.id=package.module:Class, or use a "

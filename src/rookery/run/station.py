@@ -77,7 +77,8 @@ class Station:
         torch.set_num_threads(1)
         torch.set_flush_denormal(True)  # as the learner's process does, or bits would differ
         build = _single if recipe.config.players is None else _several
-        self.learners, self.collector = build(recipe, self.streams)
+        made: tuple[dict[str, Learner], Collector | MultiCollector] = build(recipe, self.streams)
+        self.learners, self.collector = made
         self._names = generators_of(self.worker, list(self.learners))
         if beat is not None:
             self.collector.on_step = lambda *_: beat()
