@@ -155,7 +155,9 @@ def test_masks_memory_and_several_choices_go_with_it(kind):
     batch["action"] = torch.stack([batch["action"], 2 * batch["action"]], -1)
     assert it.step(it.prepare(batch))[0].metrics["curiosity/bonus"] > 0
 
-    memory = A2C(A2CConfig(curiosity={"kind": kind}), OBS, TWO, ModelConfig(hidden=(8,), core={"kind": "gru", "size": 6}))
+    memory = A2C(
+        A2CConfig(curiosity={"kind": kind}), OBS, TWO, ModelConfig(hidden=(8,), core={"kind": "gru", "size": 6})
+    )
     it, batch = learner(memory), rollout(0, TWO)
     batch |= {"first": torch.zeros(6, 4, dtype=torch.bool)}
     batch |= {"state": {name: {"h": torch.zeros(6, 4, 6)} for name in ("policy", "value")}}
@@ -163,5 +165,7 @@ def test_masks_memory_and_several_choices_go_with_it(kind):
 
 
 def test_an_option_of_the_other_kind_is_refused():
-    with pytest.raises(ValidationError, match=r"algo\.curiosity\.forward=0\.5 would be ignored: it belongs to kind=icm"):
+    with pytest.raises(
+        ValidationError, match=r"algo\.curiosity\.forward=0\.5 would be ignored: it belongs to kind=icm"
+    ):
         CuriosityConfig(kind="rnd", forward=0.5)

@@ -61,7 +61,12 @@ def test_a_hole_is_skipped() -> None:
     # the middle of three rows is a hole: row 0 goes on with row 2.  V = 0, γ = 0.5, λ = 1:  A = 1 + ½ 4, (0), 4
     none = torch.zeros(3, 1, dtype=torch.bool)
     b = rollout() | {"terminated": none, "truncated": none, "reward": column(1, 9, 4), "valid": ~none}
-    b |= {"obs": column(0, 0, 0), "action": torch.zeros(3, 1), "final_obs": torch.zeros(0), "final_at": torch.zeros(0, 2).long()}
+    b |= {
+        "obs": column(0, 0, 0),
+        "action": torch.zeros(3, 1),
+        "final_obs": torch.zeros(0),
+        "final_at": torch.zeros(0, 2).long(),
+    }
     b["valid"][1] = False
     rows = judged(b, values_of(torch.zeros_like, b), 0.5, 1.0)
     assert rows["advantage"].flatten().tolist() == [3.0, 0.0, 4.0]
@@ -72,7 +77,11 @@ def test_rows_are_flat_and_sequences_start_from_their_recorded_state() -> None:
     b = rollout()
     rows = {"obs": torch.cat([b["obs"], b["obs"] + 100], 1)}
     assert as_rows(rows)["obs"].tolist() == [10, 110, 11, 111, 12, 112, 13, 113]
-    two = {"first": b["first"].expand(4, 2), "state": {"h": column(0, 1, 2, 3).expand(4, 2)}, "valid": b["valid"].expand(4, 2)}
+    two = {
+        "first": b["first"].expand(4, 2),
+        "state": {"h": column(0, 1, 2, 3).expand(4, 2)},
+        "valid": b["valid"].expand(4, 2),
+    }
     cut = as_sequences(rows, two, 2)
     assert cut["obs"].tolist() == [[10, 110, 12, 112], [11, 111, 13, 113]]
     assert cut["state"]["h"].tolist() == [[0, 0, 2, 2]]

@@ -51,6 +51,12 @@ _BUILTIN: dict[str, dict[str, tuple[str, str]]] = {  # kind → name → (target
         "r2d2": (f"{_ALGOS}r2d2:R2D2", "recurrent DQN from sequences with burn-in and stored state"),
         "ppo": (f"{_ALGOS}ppo:PPO", "clipped policy gradient: discrete, continuous, multi-discrete, masked"),
         "a2c": (f"{_ALGOS}a2c:A2C", "actor-critic, one update per short rollout: any actions, masked, with memory"),
+        "reinforce": (
+            f"{_ALGOS}reinforce:Reinforce",
+            "policy gradient with whole episodes' returns, baseline optional",
+        ),
+        "trpo": (f"{_ALGOS}trpo:TRPO", "natural policy gradient within a trust region"),
+        "ppg": (f"{_ALGOS}ppg:PPG", "PPO in phases: an auxiliary phase teaches the policy's network what values know"),
         "sac": (f"{_ALGOS}sac:SAC", "soft actor-critic with automatic temperature, continuous actions"),
     },
     "preset": {

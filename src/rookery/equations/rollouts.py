@@ -51,6 +51,12 @@ def judged(b: Mapping[str, Any], values: Values, gamma: float, lam: float) -> Ro
     return rows | {"value": value, "valid": valid, "explained": explained}
 
 
+def ends_inside(b: Mapping[str, Any]) -> Tensor:
+    """1 where the episode of a row ends within the rollout, 0 where it is still running, [T, B]."""
+    ended = ((b["terminated"] | b["truncated"]) & b["valid"]).float()
+    return ended.flip(0).cumsum(0).flip(0).clamp(max=1.0)
+
+
 def as_rows(rows: Rows) -> Rows:
     """[T, B, …] → [T · B, …]."""
     return tree_map(lambda x: x.flatten(0, 1).contiguous(), rows)
