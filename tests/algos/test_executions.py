@@ -5,12 +5,13 @@ import torch
 
 from algos.test_memory import GRU, TWO, windows
 from algos.test_memory import OBS as SEEN
+from algos.test_policy_gradients import CASES as GRADIENTS
 from algos.test_updates import CASES, learner
 from rookery.algos.r2d2 import R2D2, R2D2Config
 
 WITH_MEMORY = {
     "r2d2": (lambda: R2D2(R2D2Config(n_step=2, burn_in=1, sequence=3, overlap=1), SEEN, TWO, GRU), lambda i: windows(4, 5, ("h",), i)),
-}  # fmt: skip
+} | GRADIENTS  # fmt: skip
 
 
 def gradients(tensors, before):
@@ -28,7 +29,7 @@ def far(a, b):
 def test_gradient_and_parameters_agree_at_fifty_states_of_an_eager_run(name, artefacts):
     make, batch_of = (CASES | WITH_MEMORY)[name]
     eager, compiled = learner(make()), learner(make(), "compiled", artefacts)
-    prepared = (lambda i: eager.prepare(batch_of(i))) if name == "ppo" else batch_of
+    prepared = (lambda i: eager.prepare(batch_of(i))) if eager.algo.store_kind == "rollout" else batch_of
     assert eager.mode != compiled.mode
     for i in range(50):
         batch = prepared(i)

@@ -42,7 +42,7 @@ class TRPOConfig(AlgoConfig):
     rollout: Positive = 128  # env steps per env between updates
     epochs: Positive = 10  # passes of the critic over a rollout
     minibatches: Positive = 4  # equal parts of a rollout per epoch, for the critic; the policy sees all at once
-    radius: Annotated[float, Field(gt=0)] = 0.01  # δ: largest mean KL(π_old ‖ π) of a step
+    radius: Schedule = Schedule(start=0.01)  # δ: largest mean KL(π_old ‖ π) of a step
     damping: Annotated[float, Field(ge=0)] = 0.1  # added to the diagonal of the Fisher matrix
     iterations: Positive = 15  # of conjugate gradients
     backtracks: Positive = 10  # lengths of the step that are tried
@@ -94,6 +94,9 @@ class TRPO(Algorithm):
     def optimisers(self) -> dict[str, Optimiser]:
         return {"value": Adam(clip_norm=self.config.max_grad_norm, **self.config.grad.options)}
 
+    def knobs(self) -> dict[str, Schedule]:
+        return {"lr": self.config.lr, "radius": self.config.radius}
+
     def rule(self, column: int = 0, columns: int | None = None) -> Rule:
         return rule_for(self.action_spec)
 
@@ -128,7 +131,7 @@ class TRPO(Algorithm):
         def distance(policy: Any) -> Tensor:
             return mean_valid(divergence(leaf.kind, leaf.sizes, old, policy(obs), mask), valid)
 
-        region = TrustRegion(c.radius, c.damping, c.iterations, c.backtracks, c.shrink)
+        region = TrustRegion(float(learner.eager.knob.radius), c.damping, c.iterations, c.backtracks, c.shrink)
         found = natural_step(learner.nets["policy"], loss, distance, region)
         entropy = logp_entropy(leaf.kind, leaf.sizes, old, rows["action"], mask)[1]
         numbers = {f"policy/{name}": number for name, number in found.items()}
