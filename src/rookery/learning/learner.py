@@ -134,18 +134,18 @@ class Learner:
         for name, net in self.nets.items():
             tensors |= {f"{name}.value": net.value, f"{name}.stats": net.stats}
         for name, optimiser in self.optimisers.items():
-            net = optimiser.of or name
-            if net not in self.nets or self.nets[net].is_target:
+            moved = optimiser.of or name
+            if moved not in self.nets or self.nets[moved].is_target:
                 raise ConfigError(
-                    f"there is an optimiser for {net!r}, but no such network (networks: {list(self.nets)})"
+                    f"there is an optimiser for {moved!r}, but no such network (networks: {list(self.nets)})"
                 )
-            if net != name and name in self.nets:
-                raise ConfigError(f"optimiser {name!r} moves {net!r}, but there is a network {name!r}: rename it")
+            if moved != name and name in self.nets:
+                raise ConfigError(f"optimiser {name!r} moves {moved!r}, but there is a network {name!r}: rename it")
             if optimiser.lr not in self.knob_names:
                 raise ConfigError(
                     f"optimiser {name!r} takes its rate from knob {optimiser.lr!r}; knobs: {self.knob_names}"
                 )
-            tensors |= {f"{name}.{slot}": t for slot, t in optimiser.init(self.nets[net].value).items()}
+            tensors |= {f"{name}.{slot}": t for slot, t in optimiser.init(self.nets[moved].value).items()}
         return tensors
 
     def set_knobs(self, values: dict[str, float]) -> None:

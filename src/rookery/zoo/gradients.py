@@ -20,12 +20,17 @@ CARTPOLE_A2C: dict[str, Any] = {
         "lam": 0.95,
         "lr": _falling(3e-3),
         "optimiser": "adam",
-        "rollout": 64,
+        "rollout": 32,
         "entropy_bonus": 0.0,
         "normalise_advantage": True,
     },
-    "env": {"id": "CartPole-v1", "num": 8},
-    "train": {"max_steps": 299_008},  # 584 whole rollouts
+    "env": {
+        "id": "CartPole-v1",
+        "num": 8,
+        # values near 1: with one update per rollout the critic would not come near 100 in time
+        "train_wrappers": [{"name": "reward_scale", "kwargs": {"factor": 0.05}}],
+    },
+    "train": {"max_steps": 299_008},  # 1168 whole rollouts
 }
 
 CARTPOLE_REINFORCE: dict[str, Any] = {
@@ -39,11 +44,11 @@ CARTPOLE_TRPO: dict[str, Any] = {
         "name": "trpo",
         "gamma": 0.99,
         "lam": 0.95,
-        "lr": 3e-3,
+        "lr": _falling(3e-3),
         "rollout": 128,
-        "epochs": 10,
+        "epochs": 5,
         "minibatches": 4,
-        "radius": 0.02,
+        "radius": _falling(0.03),
     },
     "env": {"id": "CartPole-v1", "num": 8},
     "train": {"max_steps": 98_304},  # 96 whole rollouts
