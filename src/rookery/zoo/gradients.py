@@ -84,7 +84,7 @@ ACROBOT_PPO: dict[str, Any] = {
     },
     "env": {"id": "Acrobot-v1", "num": 8},
     "model": {"normalise_obs": True},
-    "train": {"max_steps": 196_608},  # 96 whole rollouts
+    "train": {"max_steps": 393_216},  # 192 whole rollouts
 }
 
 PENDULUM_A2C: dict[str, Any] = {
@@ -94,7 +94,7 @@ PENDULUM_A2C: dict[str, Any] = {
         "lam": 0.9,
         "lr": _falling(2e-3),
         "optimiser": "adam",
-        "rollout": 32,
+        "rollout": 8,
         "entropy_bonus": 0.0,
         "normalise_advantage": True,
     },
@@ -103,7 +103,7 @@ PENDULUM_A2C: dict[str, Any] = {
         "num": 8,
         "train_wrappers": [{"name": "reward_scale", "kwargs": {"factor": 0.1}}],  # values near 1
     },
-    "train": {"max_steps": 998_400},  # 3900 whole rollouts
+    "train": {"max_steps": 399_360},  # 6240 whole rollouts
 }
 
 LUNARLANDER_PPO: dict[str, Any] = {
