@@ -12,6 +12,7 @@ import pickle
 import shutil
 import sys
 import tempfile
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -85,7 +86,7 @@ class RayPool(RemotePool):
             self._cluster = Cluster(pool.cluster, pool.workers * pool.cpus)
         return ActorLine(self._cluster.ray, recipe, lambda: self._weights)
 
-    def _publish(self, weights: Weights) -> None:
+    def _publish(self, weights: Weights, workers: Sequence[int]) -> None:
         assert self._cluster is not None
         self._weights = self._cluster.ray.put(weights)
 
@@ -141,6 +142,9 @@ class ActorLine:
 
     def collect(self, orders: Orders) -> None:
         self._owed = self._actor.collect.remote(orders, self._weights())
+
+    def ready(self) -> bool:
+        return bool(self._ray.wait([self._owed], timeout=0)[0])
 
     def answer(self, name: str) -> Any:
         errors = self._ray.exceptions
