@@ -158,12 +158,11 @@ class RemotePool:
         return bool(found)
 
     def gather(self) -> list[tuple[int, dict[str, Chunk]]]:
-        """(worker, chunk per player), ordered by worker; asynchronously, as they come, at least one."""
+        """(worker, chunk per player), ordered by worker; asynchronously, as they come, one."""
         while self.asynchronous and not self._bring() and not self._done:
             time.sleep(NAP)
         if self.asynchronous:
-            done, self._done = self._done, []
-            return done
+            return [self._done.pop(0)]
         self._done += [(w, self._haul(w)) for w in sorted(self._orders)]
         done, self._done = self._done, []
         return done
