@@ -44,6 +44,14 @@ GATES = {
     "cartpole-novel-r2d2": Gate(10, 450.0),
     "cartpole-novel-ppo-lstm": Gate(10, 450.0),
     "cartpole-dqn-per": Gate(10, 475.0),
+    "cartpole-a2c": Gate(10, 475.0),
+    "cartpole-reinforce": Gate(10, 475.0),
+    "cartpole-trpo": Gate(10, 475.0),
+    "cartpole-ppg": Gate(10, 475.0),
+    "acrobot-ppo": Gate(5, -85.0),
+    "pendulum-a2c": Gate(10, -200.0),
+    "mountaincar-ppo": Gate(5, -110.0),
+    "chain20-ppo-rnd": Gate(5, 0.9, "success"),
 }
 EPISODES, TEST_SEED = 100, 1_000_003
 

@@ -16,6 +16,8 @@ from rookery.nets import ModelConfig
 OBS = spec_of(spaces.Box(-1, 1, (3,), np.float32))
 ACTIONS = {"dqn": spaces.Discrete(2), "r2d2": spaces.Discrete(2), "ppo": spaces.Discrete(2), "sac": None}
 LEARN = {"dqn": ["q"], "r2d2": ["q"], "ppo": ["ac"], "sac": ["q", "policy"]}
+ACTIONS |= {name: spaces.Discrete(2) for name in ("a2c", "reinforce", "trpo", "ppg")}
+LEARN |= {"a2c": ["ac"], "reinforce": ["policy", "value"], "trpo": ["value"], "ppg": ["policy", "value", "auxiliary"]}
 
 
 def made(name, **options):

@@ -185,7 +185,7 @@ def test_updates_with_memory_can_be_traced(algo, name, batch):
 
 
 def test_who_has_a_memory_and_who_needs_one():
-    with pytest.raises(ConfigError, match=r"algo\.name=dqn does not learn from sequences\. Use r2d2 or ppo"):
+    with pytest.raises(ConfigError, match=r"algo\.name=dqn does not learn from sequences\. Use r2d2, ppo or a2c"):
         DQN(DQNConfig(), OBS, TWO, GRU)
     with pytest.raises(ConfigError, match=r"algo\.name=r2d2 needs a memory: set model\.core"):
         R2D2(R2D2Config(), OBS, TWO, ModelConfig())

@@ -14,6 +14,12 @@ TINY = {
     "r2d2": ["env.id=CartPole-v1", "train.max_steps=600", "store.min_fill=100", "algo.sequence=4", "algo.overlap=2"],
     "sac": ["env.id=Pendulum-v1", "train.max_steps=300", "store.min_fill=256", "algo.warmup=100", "model.hidden=[16]"],
 }
+TINY |= {
+    "a2c": ["env.id=CartPole-v1", "train.max_steps=600", "algo.curiosity={kind: icm}"],
+    "reinforce": ["env.id=CartPole-v1", "train.max_steps=600", "algo.rollout=32", "env.num=4"],
+    "trpo": ["env.id=CartPole-v1", "train.max_steps=600", "algo.rollout=32", "env.num=4"],
+    "ppg": ["env.id=CartPole-v1", "train.max_steps=600", "algo.rollout=32", "env.num=4", "algo.phase=2"],
+}
 ALWAYS = [
     "log.every_steps=100",
     "eval.every_steps=200",

@@ -74,6 +74,9 @@ LOSSES: dict[str, Loss] = {
     "gaussian": lambda b: d.gaussian_logp(b.y, b.x, b.a[:A]) + d.gaussian_entropy(b.x),
     "squashed_gaussian": lambda b: sum(part.sum() for part in d.squashed_gaussian(b.x, b.y * 0.3, b.x.detach() + 1)),
     "squashed_gaussian_logp": lambda b: d.squashed_gaussian_logp(b.x, b.y, b.a[:A] * 0.3),
+    "divergence": lambda b: d.divergence("multi_discrete", SIZES, {"logits": b.y}, {"logits": b.x}, b.mask),
+    "bernoulli_divergence": lambda b: d.bernoulli_divergence(b.y, b.x),
+    "gaussian_divergence": lambda b: d.gaussian_divergence(b.y, b.x, b.x * 2, b.y),
     "logp_entropy": lambda b: sum(d.logp_entropy("multi_discrete", SIZES, {"logits": b.x}, b.heads, b.mask)),
 }
 

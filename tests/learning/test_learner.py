@@ -264,3 +264,48 @@ def test_buffers_of_a_learning_module_live_in_the_flat_vector():
     # running mean: 0.9 · 0 + 0.1 · 1; running variance: 0.9 · 1 + 0.1 · 2 (unbiased)
     assert it.tensors["q.stats"].tolist() == pytest.approx([0.1, 1.1])
     assert np.isfinite(it.eager.q(torch.zeros(2, 1)).detach().numpy()).all()
+
+
+class Two(Toy):
+    """A second optimiser of the same network."""
+
+    def optimisers(self):
+        return super().optimisers() | {"again": Adam(of="q")}
+
+    def update(self, s, b):
+        s.minimise("q", lambda q: q(b.x).square().mean())
+
+    def again(self, s, b):
+        s.minimise("q", lambda q: q(b.x).square().mean(), by="again")
+
+
+def test_a_second_optimiser_moves_the_same_network_with_moments_of_its_own():
+    it = learner(Two())
+    value = it.tensors["q.value"].clone()
+    out = it.step(toy_batch(), "again")
+    assert [o.names for o in out] == [("again/loss", "again/grad_norm")]
+    assert not torch.equal(value, it.tensors["q.value"])
+    assert it.tensors["again.count"] == 1
+    assert it.tensors["q.count"] == 0
+    assert it.updates == 1
+
+
+def test_an_optimiser_must_not_have_the_name_of_another_network():
+    class Wrong(Toy):
+        def optimisers(self):
+            return {"p": Adam(of="q")}
+
+    with pytest.raises(ConfigError, match="optimiser 'p' moves 'q', but there is a network 'p'"):
+        learner(Wrong())
+
+
+def test_what_an_algorithm_keeps_is_part_of_the_state_and_a_copy():
+    one, two = learner(Toy()), learner(Toy())
+    assert "kept" not in one.state()
+    one.kept = {"0": {"obs": torch.arange(3.0)}}
+    state = one.state()
+    one.kept["0"]["obs"].zero_()
+    two.restore(state)
+    assert two.kept["0"]["obs"].tolist() == [0.0, 1.0, 2.0]
+    two.restore(learner(Toy()).state())
+    assert two.kept == {}

@@ -93,6 +93,47 @@ CASES = {
         "model.core={kind: lstm, size: 8}",
         "train.max_steps=3000",
     ],
+    "ppo-rnd": [
+        "--algo=ppo",
+        "--env=same.counting:Counting-v0",
+        "env.num=4",
+        "algo.rollout=16",
+        "algo.curiosity={kind: rnd, features: 8}",
+        "train.max_steps=3000",
+    ],
+    "a2c-icm": [
+        "--algo=a2c",
+        "--env=same.counting:CountingContinuous-v0",
+        "env.num=4",
+        "algo.curiosity={kind: icm, features: 8}",
+        "train.max_steps=3000",
+    ],
+    "reinforce": [
+        "--algo=reinforce",
+        "--env=same.counting:Counting-v0",
+        "env.num=4",
+        "algo.rollout=16",
+        "train.max_steps=3000",
+    ],
+    "trpo": [
+        "--algo=trpo",
+        "--env=same.counting:CountingContinuous-v0",
+        "env.num=4",
+        "algo.rollout=16",
+        "algo.epochs=2",
+        "algo.iterations=5",
+        "train.max_steps=2000",
+    ],
+    "ppg": [
+        "--algo=ppg",
+        "--env=same.counting:Counting-v0",
+        "env.num=4",
+        "algo.rollout=16",
+        "algo.phase=5",  # 320 steps: checkpoints fall into the middle of a phase
+        "algo.auxiliary_epochs=2",
+        "algo.auxiliary_minibatches=4",
+        "train.max_steps=3000",
+    ],
     "two-players": [
         "--algo=dqn",  # of the one; the other says its own
         "--env=same.pairing:CountingPairing",

@@ -114,7 +114,7 @@ class Algorithm:
         core = getattr(self.model, "core", None)
         if core is not None and self.recurrent == "no":
             raise ConfigError(
-                f"model.core is set, but algo.name={self.name} does not learn from sequences. Use r2d2 or ppo, or remove model.core."
+                f"model.core is set, but algo.name={self.name} does not learn from sequences. Use r2d2, ppo or a2c, or remove model.core."
             )
         if core is None and self.recurrent == "must":
             raise ConfigError(

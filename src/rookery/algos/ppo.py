@@ -19,30 +19,23 @@ from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
 import numpy as np
-import torch
 from pydantic import Field
 from torch import Tensor, nn
 
 from rookery.acting.rules import Rule, rule_for
 from rookery.algos.base import AlgoConfig, Algorithm, GradConfig, Positive, Share
+from rookery.algos.curiosity import CURIOSITY_METRICS, Curiosity, CuriosityConfig
 from rookery.core.schedule import Schedule
 from rookery.core.spec import mask_of
-from rookery.core.tree import Tree, tree_map, tree_take
+from rookery.core.tree import Tree
 from rookery.equations.distributions import logp_entropy
-from rookery.equations.policy import (
-    clip_fraction,
-    explained_variance,
-    kl_estimate,
-    normalise,
-    ppo_policy_loss,
-    ppo_value_loss,
-)
-from rookery.equations.returns import gae, successor_values
+from rookery.equations.policy import clip_fraction, kl_estimate, normalise, ppo_policy_loss, ppo_value_loss
+from rookery.equations.rollouts import as_rows, as_sequences, judged, shuffled
 from rookery.equations.value import mean_valid
 from rookery.learning.learner import Learner, Outputs
 from rookery.learning.optim import Adam, Optimiser
 from rookery.nets import ActorCritic
-from rookery.nets.cores import state_spec
+from rookery.nets.policy import memory_spec
 
 
 class PPOConfig(AlgoConfig):
@@ -67,6 +60,7 @@ class PPOConfig(AlgoConfig):
     sequence: Positive | None = None  # rows per sequence of a policy with memory (model.core); null: the whole rollout
     max_grad_norm: Annotated[float, Field(gt=0)] | None = 0.5  # norm to which gradients are clipped
     grad: GradConfig = GradConfig()  # further limit of gradients
+    curiosity: CuriosityConfig | None = None  # bonus for what is new to the learner; null: none
 
 
 class PPO(Algorithm):
@@ -87,7 +81,11 @@ class PPO(Algorithm):
         "kl": "estimate E[(ρ − 1) − log ρ] of how far the policy has moved since the rollout",
         "clip_fraction": "share of samples whose ratio left the clip range",
         "explained_variance": "1 − Var(R − V) / Var(R): 1 is a perfect critic, 0 a constant one",
-    }
+    } | CURIOSITY_METRICS
+
+    def __init__(self, config: PPOConfig, obs_spec: Tree, action_spec: Tree, model: Any):
+        super().__init__(config, obs_spec, action_spec, model)
+        self.curiosity = Curiosity(config.curiosity, obs_spec, action_spec, model)
 
     @classmethod
     def rules(cls, config: Any) -> list[str]:
@@ -115,10 +113,12 @@ class PPO(Algorithm):
 
     def networks(self) -> dict[str, nn.Module]:
         c = self.config
-        return {"ac": ActorCritic(self.obs_spec, self.action_spec, self.model, shared=c.shared, log_std=c.log_std)}
+        ac = ActorCritic(self.obs_spec, self.action_spec, self.model, shared=c.shared, log_std=c.log_std)
+        return {"ac": ac} | self.curiosity.networks()
 
     def optimisers(self) -> dict[str, Optimiser]:
-        return {"ac": Adam(clip_norm=self.config.max_grad_norm, eps=1e-5, **self.config.grad.options)}
+        adam = Adam(clip_norm=self.config.max_grad_norm, eps=1e-5, **self.config.grad.options)
+        return {"ac": adam} | self.curiosity.optimisers(adam)
 
     def knobs(self) -> dict[str, Schedule]:
         return {"lr": self.config.lr, "clip": self.config.clip, "entropy_bonus": self.config.entropy_bonus}
@@ -127,66 +127,35 @@ class PPO(Algorithm):
         return rule_for(self.action_spec)
 
     def memory(self) -> Tree:
-        core, names = self.model.core, ("policy",) if self.config.shared else ("policy", "value")
-        return None if core is None else {name: state_spec(core) for name in names}
+        return memory_spec(self.model, self.config.shared)
 
     def outputs(self, s: Any, obs: Tree, state: Any, first: Any) -> tuple[dict[str, Tensor], Any]:
-        if state is None:
-            return s.ac.policy(obs), None
-        params, _, state = s.ac.step(obs, state)
-        return params, state
+        return s.ac.act(obs, state)
 
     def prepare(self, s: Any, b: Any) -> dict[str, Tree]:
         """Advantages and old values of the whole rollout [T, B]; then rows [N], or sequences [L, N] for a memory."""
-        c, done = self.config, b.terminated | b.truncated
-        value, last, final = self._values(s, b)
-        next_value = successor_values(value, last, final, b.final_at, b.valid)
-        advantage = gae(b.reward, value, next_value, b.terminated, done, c.gamma, c.lam, b.valid)
-        valid = b.valid.float()
-        target = advantage + value
-        spread = explained_variance(value, target, valid).expand_as(value)
-        advantage = normalise(advantage, valid) if c.normalise_advantage else advantage
-        rows = {"obs": b.obs, "action": b.action, "logp": b.logp, "advantage": advantage, "target": target}
-        rows |= {"value": value, "valid": valid, "explained": spread}
-        if self.model.core is None:
-            return tree_map(lambda x: x.flatten(0, 1).contiguous(), rows)
-        length = c.sequence or len(value)
-        starts = tree_map(lambda x: x[::length].flatten(0, 1)[None], b.state)  # [1, N]: the state before each sequence
-        cut = lambda x: x.unflatten(0, (-1, length)).transpose(0, 1).flatten(1, 2).contiguous()  # noqa: E731
-        return tree_map(cut, rows | {"first": b.first}) | {"state": starts}
-
-    def _values(self, s: Any, b: Any) -> tuple[Tensor, Tensor, Tensor]:
-        """V of the rows [T, B], of what comes after the last ones [B], and of the final observations [K]."""
-        if self.model.core is None:
-            return s.ac.value(b.obs), s.ac.value(b.last_obs), s.ac.value(b.final_obs)
-        _, value, after = s.ac.unroll(b.obs, tree_take(b.state, 0), b.first, b.valid)
-        last = s.ac.step(b.last_obs, tree_take(after, -1))[1]
-        final = s.ac.step(b.final_obs, tree_take(after, tuple(b.final_at.unbind(1))))[
-            1
-        ]  # with the memory after that step
-        return value, last, final
+        c = self.config
+        rows = judged(b, s.ac.judge(b), c.gamma, c.lam) | {"logp": b.logp}
+        rows = self.curiosity.prepare(s, b, rows, c.lam)
+        if c.normalise_advantage:
+            rows["advantage"] = normalise(rows["advantage"], rows["valid"])
+        return as_rows(rows) if self.model.core is None else as_sequences(rows, b, c.sequence)
 
     def learn(self, learner: Learner, batch: dict[str, Tree], rng: np.random.Generator) -> Iterator[list[Outputs]]:
         c, rows = self.config, learner.prepare(batch)
         axis = 0 if self.model.core is None else 1  # of the rows, or of the sequences
-        count = rows["valid"].shape[axis]
         for _ in range(c.epochs):
-            for part in torch.from_numpy(rng.permutation(count)).split(count // c.minibatches):
-                out = learner.step(tree_map(lambda x, part=part: x.index_select(axis, part), rows))
+            for part in shuffled(rows, c.minibatches, rng, axis):
+                out = learner.step(part)
                 yield out
             if c.target_kl is not None and out[0].metrics["kl"] > c.target_kl:
                 return
-
-    def _read(self, ac: Any, b: Any) -> tuple[dict[str, Tensor], Tensor]:
-        if self.model.core is None:
-            return ac(b.obs)
-        return ac.unroll(b.obs, tree_take(b.state, 0), b.first, b.valid)[:2]
 
     def update(self, s: Any, b: Any) -> dict[str, Tensor]:
         c, leaf = self.config, self.action_spec
 
         def loss(ac: Any) -> tuple[Tensor, dict[str, Tensor]]:
-            params, value = self._read(ac, b)
+            params, value = ac.read(b)
             logp, entropy = logp_entropy(leaf.kind, leaf.sizes, params, b.action, mask_of(b.obs))
             log_ratio = logp - b.logp
             policy = mean_valid(ppo_policy_loss(log_ratio, b.advantage, s.knob.clip, c.dual_clip), b.valid)
@@ -197,4 +166,5 @@ class PPO(Algorithm):
             aux |= {key: mean_valid(x, b.valid) for key, x in moved.items()}
             return policy + c.value_cost * critic - s.knob.entropy_bonus * bonus, aux
 
-        return s.minimise("ac", loss) | {"explained_variance": b.explained.mean()}
+        told = s.minimise("ac", loss) | {"explained_variance": b.explained.mean()}
+        return told | self.curiosity.update(s, b)

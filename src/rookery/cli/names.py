@@ -81,10 +81,11 @@ def _rows(kind: str) -> list[dict[str, Any]]:
     if kind == "env":
         import gymnasium
 
-        from rookery.envs import goals, probes
+        from rookery.envs import chains, goals, probes
 
         probes.register()
         goals.register()
+        chains.register()
         known = {row["name"] for row in rows}
         specs = sorted(gymnasium.registry.items())
         rows += [

@@ -42,6 +42,7 @@ _ALGOS = "rookery.algos."
 _ZOO = "rookery.zoo.classic:"
 _GOALS = "rookery.zoo.goals:"
 _ATARI = "rookery.zoo.atari:"
+_GRADIENTS = "rookery.zoo.gradients:"
 _WRAPPERS = "rookery.envs.wrappers:"
 _NETS = "rookery.nets."
 _SINKS = "rookery.run.sinks."
@@ -50,6 +51,13 @@ _BUILTIN: dict[str, dict[str, tuple[str, str]]] = {  # kind → name → (target
         "dqn": (f"{_ALGOS}dqn:DQN", "deep Q-learning: double, dueling and n-step as options"),
         "r2d2": (f"{_ALGOS}r2d2:R2D2", "recurrent DQN from sequences with burn-in and stored state"),
         "ppo": (f"{_ALGOS}ppo:PPO", "clipped policy gradient: discrete, continuous, multi-discrete, masked"),
+        "a2c": (f"{_ALGOS}a2c:A2C", "actor-critic, one update per short rollout: any actions, masked, with memory"),
+        "reinforce": (
+            f"{_ALGOS}reinforce:Reinforce",
+            "policy gradient with whole episodes' returns, baseline optional",
+        ),
+        "trpo": (f"{_ALGOS}trpo:TRPO", "natural policy gradient within a trust region"),
+        "ppg": (f"{_ALGOS}ppg:PPG", "PPO in phases: an auxiliary phase teaches the policy's network what values know"),
         "sac": (f"{_ALGOS}sac:SAC", "soft actor-critic with automatic temperature, continuous actions"),
     },
     "preset": {
@@ -68,6 +76,15 @@ _BUILTIN: dict[str, dict[str, tuple[str, str]]] = {  # kind → name → (target
         "pong-ppo": (f"{_ATARI}PONG_PPO", "Pong from pixels with PPO"),
         "pong-dqn": (f"{_ATARI}PONG_DQN", "Pong from pixels with DQN"),
         "breakout-dqn": (f"{_ATARI}BREAKOUT_DQN", "Breakout from pixels with DQN"),
+        "cartpole-a2c": (f"{_GRADIENTS}CARTPOLE_A2C", "CartPole-v1 with A2C"),
+        "cartpole-reinforce": (f"{_GRADIENTS}CARTPOLE_REINFORCE", "CartPole-v1 with REINFORCE"),
+        "cartpole-trpo": (f"{_GRADIENTS}CARTPOLE_TRPO", "CartPole-v1 with TRPO"),
+        "cartpole-ppg": (f"{_GRADIENTS}CARTPOLE_PPG", "CartPole-v1 with PPG"),
+        "acrobot-ppo": (f"{_GRADIENTS}ACROBOT_PPO", "Acrobot-v1 with PPO"),
+        "pendulum-a2c": (f"{_GRADIENTS}PENDULUM_A2C", "Pendulum-v1 with A2C"),
+        "lunarlander-ppo": (f"{_GRADIENTS}LUNARLANDER_PPO", "LunarLander-v3 with PPO"),
+        "mountaincar-ppo": (f"{_GRADIENTS}MOUNTAINCAR_PPO", "MountainCar-v0 with PPO and a bonus for novelty"),
+        "chain20-ppo-rnd": (f"{_GRADIENTS}CHAIN20_PPO_RND", "a chain of 20 places with PPO and a bonus for novelty"),
     },
     "model": {
         "encoder": (f"{_NETS}encoders:Encoder", "features of any observation, built from its space"),

@@ -14,7 +14,7 @@ from gymnasium.vector import VectorEnv as GymnasiumVector
 from rookery.core import registry
 from rookery.core.errors import ConfigError, EnvError, RookeryError
 from rookery.core.rng import Streams
-from rookery.envs import goals, partial, probes
+from rookery.envs import chains, goals, partial, probes
 from rookery.envs.adapters import FourTuple, accepts
 from rookery.envs.config import EnvConfig, Wrappers
 from rookery.envs.gymvector import FromVector
@@ -124,6 +124,7 @@ def _base(
     probes.register()
     partial.register()
     goals.register()
+    chains.register()
     target = factory if factory is not None else target_of(str(config.id))
     if isinstance(target, str):
         return _registered(target, config, kwargs, places["index"]), True
@@ -169,6 +170,7 @@ def find_spec(env_id: str) -> Any:
     probes.register()
     partial.register()
     goals.register()
+    chains.register()
     if env_id.startswith("ALE/"):
         if importlib.util.find_spec("ale_py") is None:
             raise ConfigError(f"{env_id} needs ale-py, which is not installed: {_EXTRAS['ale_py'][1]}")

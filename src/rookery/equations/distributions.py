@@ -5,6 +5,7 @@
     Bernoulli         log p = log σ(±l) per bit                          H = softplus(l) − l σ(l)
     Gaussian          −½ ((a − μ) / σ)² − log σ − ½ log 2π               H = ½ + ½ log 2π + log σ
     squashed          a = tanh u, u Gaussian: log p(a) = log p(u) − Σ log(1 − tanh² u)
+    divergence        KL(old ‖ new) = Σ p_old (log p_old − log p_new), in closed form
 
 Straight-line torch without branches on data and without torch.distributions, so that make_fx can trace it.
 
@@ -94,6 +95,29 @@ def logp_entropy(
         return bernoulli_logp(logits, action.reshape(logits.shape)), bernoulli_entropy(logits)
     mean, log_std = params["mean"], params["log_std"]
     return gaussian_logp(action.reshape(mean.shape), mean, log_std), gaussian_entropy(log_std.expand_as(mean))
+
+
+def divergence(
+    kind: str, sizes: Sequence[int], old: Mapping[str, Tensor], new: Mapping[str, Tensor], mask: Tensor | None = None
+) -> Tensor:
+    """KL(old ‖ new) of two distributions of one action, whose parameters are those of `logp_entropy`."""
+    if kind == "box":
+        return gaussian_divergence(old["mean"], old["log_std"], new["mean"], new["log_std"])
+    if kind == "multi_binary":
+        return bernoulli_divergence(old["logits"], new["logits"])
+    pairs = zip(_heads(old["logits"], sizes, mask), _heads(new["logits"], sizes, mask), strict=True)
+    return torch.stack([(p.exp() * (p - q)).sum(-1) for p, q in pairs], -1).sum(-1)
+
+
+def bernoulli_divergence(old: Tensor, new: Tensor) -> Tensor:
+    """Σ_i KL(old ‖ new) of the bits with these logits: σ(l) (l − l') + softplus(l') − softplus(l)."""
+    return (torch.sigmoid(old) * (old - new) + F.softplus(new) - F.softplus(old)).sum(-1)
+
+
+def gaussian_divergence(old_mean: Tensor, old_log_std: Tensor, mean: Tensor, log_std: Tensor) -> Tensor:
+    """Σ_i log σ' − log σ + (σ² + (μ − μ')²) / 2 σ'² − ½ of diagonal Gaussians, the new ones primed."""
+    spread = (2.0 * old_log_std).exp() + (old_mean - mean).square()
+    return (log_std - old_log_std + 0.5 * spread * (-2.0 * log_std).exp() - 0.5).sum(-1)
 
 
 def bernoulli_logp(logits: Tensor, action: Tensor) -> Tensor:

@@ -126,6 +126,7 @@ class Learner:
         self.compiled: dict[str, Any] = {}  # name → Artefact
         self.own_draws = OwnDraws(streams.seed_of("modules"))
         self.updates = 0
+        self.kept: dict[str, Tree] = {}  # tensors that an algorithm keeps from batch to batch
         self._noisy = [net.frozen for net in self.nets.values() if net.noise]
 
     def _named_tensors(self) -> dict[str, Tensor]:
@@ -133,15 +134,18 @@ class Learner:
         for name, net in self.nets.items():
             tensors |= {f"{name}.value": net.value, f"{name}.stats": net.stats}
         for name, optimiser in self.optimisers.items():
-            if name not in self.nets or self.nets[name].is_target:
+            moved = optimiser.of or name
+            if moved not in self.nets or self.nets[moved].is_target:
                 raise ConfigError(
-                    f"there is an optimiser for {name!r}, but no such network (networks: {list(self.nets)})"
+                    f"there is an optimiser for {moved!r}, but no such network (networks: {list(self.nets)})"
                 )
+            if moved != name and name in self.nets:
+                raise ConfigError(f"optimiser {name!r} moves {moved!r}, but there is a network {name!r}: rename it")
             if optimiser.lr not in self.knob_names:
                 raise ConfigError(
                     f"optimiser {name!r} takes its rate from knob {optimiser.lr!r}; knobs: {self.knob_names}"
                 )
-            tensors |= {f"{name}.{slot}": t for slot, t in optimiser.init(self.nets[name].value).items()}
+            tensors |= {f"{name}.{slot}": t for slot, t in optimiser.init(self.nets[moved].value).items()}
         return tensors
 
     def set_knobs(self, values: dict[str, float]) -> None:
@@ -168,10 +172,12 @@ class Learner:
         for module in self._noisy:
             resample(module, self.generator)
 
-    def step(self, batch: dict[str, Tree]) -> list[Outputs]:
-        """Every named update that is due, in the order of the schedule; counts as one update."""
+    def step(self, batch: dict[str, Tree], name: str | None = None) -> list[Outputs]:
+        """Every named update that is due, in the order of the schedule, or only `name`; counts as one update."""
         self.updates += 1
         self.resample()
+        if name is not None:
+            return [self.run(name, batch)]
         return [self.run(name, batch) for name, every in self.algo.schedule.items() if self.updates % every == 0]
 
     def run(self, name: str, batch: dict[str, Tree]) -> Outputs:
@@ -277,11 +283,16 @@ class Learner:
             tensor.copy_(torch.as_tensor(weights["tensors"][key], device=self.device))
 
     def state(self) -> dict[str, Any]:
-        return self.weights() | {
-            "slots": {k: t.clone() for k, t in self.tensors.items() if not k.endswith((".value", ".stats"))},
-            "updates": self.updates,
-            "own_draws": self.own_draws.state(),
-        }
+        kept = {"kept": tree_map(torch.clone, self.kept)} if self.kept else {}
+        return (
+            self.weights()
+            | kept
+            | {
+                "slots": {k: t.clone() for k, t in self.tensors.items() if not k.endswith((".value", ".stats"))},
+                "updates": self.updates,
+                "own_draws": self.own_draws.state(),
+            }
+        )
 
     def restore(self, state: dict[str, Any]) -> None:
         self.set_weights(state)
@@ -291,6 +302,7 @@ class Learner:
             self.tensors[key].copy_(torch.as_tensor(value, device=self.device))
         self.updates = int(state["updates"])
         self.own_draws.restore(state["own_draws"])
+        self.kept = tree_map(lambda x: torch.as_tensor(x, device=self.device).clone(), state.get("kept", {}))
 
 
 def shapes(tensors: dict[str, Tensor]) -> dict[str, list[int]]:

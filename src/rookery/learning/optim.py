@@ -72,6 +72,7 @@ class Optimiser:
     limit: LimitKind | None = None  # further limit of the gradient, before the others; None: none
     limit_at: float = 10.0  # c: its threshold, or its factor of a running moment
     limit_beta: float = 0.999  # β: memory of that moment
+    of: str | None = None  # the network it moves; None: that of its own name
 
     slots: ClassVar[tuple[str, ...]] = ()
 

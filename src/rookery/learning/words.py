@@ -2,7 +2,8 @@
 
     s.q(obs)                      read a network: evaluation mode, its parameters get no gradient (its inputs do)
     s.minimise("q", loss)         loss(q) → value or (value, aux), q in training mode; then gradient → limits → optimiser;
-                                  returns aux, detached. The loss and the gradient's norm become metrics by themselves
+                                  returns aux, detached. The loss and the gradient's norm become metrics by themselves.
+                                  by="other": with the moments of another optimiser of this network
     s.follow("q_target", "q", τ)  target ← (1 − τ) target + τ source
     s.normal(n, k), s.uniform(n)  random numbers: drawn here when eager, inputs of the artefact when compiled
     s.knob.clip                   a scheduled number: always an input, never baked into the artefact
@@ -56,17 +57,18 @@ class Words:
             raise AttributeError(f"no network {name!r}; there are {', '.join(self._nets)}")
         return self._read(name)
 
-    def minimise(self, name: str, loss: Loss) -> Any:
-        """One step of the network's optimiser down the gradient of loss(network); returns the detached aux."""
+    def minimise(self, name: str, loss: Loss, by: str | None = None) -> Any:
+        """One step down the gradient of loss(network), of its own optimiser or of that called `by`; returns the detached aux."""
         self._minimised = True
         value, aux, grad = self._gradient(name, loss)
-        optimiser = self._optimisers[name]
-        kept = [f"{name}.{slot}" for slot in optimiser.limit_slots]
+        by = by or name
+        optimiser = self._optimisers[by]
+        kept = [f"{by}.{slot}" for slot in optimiser.limit_slots]
         grad, norm, *moments = optimiser.limited(grad, tuple(self._tensors[key] for key in kept))
         self._keep(dict(zip(kept, moments)))
-        self._apply(name, grad, getattr(self.knob, optimiser.lr))
-        self._metrics[f"{name}/loss"] = value.detach()
-        self._metrics[f"{name}/grad_norm"] = norm
+        self._apply(name, by, grad)
+        self._metrics[f"{by}/loss"] = value.detach()
+        self._metrics[f"{by}/grad_norm"] = norm
         return aux
 
     def _evaluate(self, name: str, loss: Loss, net: Any) -> tuple[Tensor, Any]:
@@ -88,7 +90,7 @@ class Words:
     def _gradient(self, name: str, loss: Loss) -> tuple[Tensor, Any, Tensor]:
         raise TypeError("Words is executed by Eager or Traced")
 
-    def _apply(self, name: str, grad: Tensor, lr: Tensor) -> None:
+    def _apply(self, name: str, by: str, grad: Tensor) -> None:
         raise TypeError("Words is executed by Eager or Traced")
 
     def _keep(self, moments: dict[str, Tensor]) -> None:
@@ -114,10 +116,10 @@ class Eager(Words):
         value.backward()
         return value, aux, net.grad
 
-    def _apply(self, name: str, grad: Tensor, lr: Tensor) -> None:
-        optimiser = self._optimisers[name]
-        slots = tuple(self._tensors[f"{name}.{slot}"] for slot in optimiser.slots)
-        optimiser.step_(self._nets[name].value, grad, slots, lr)
+    def _apply(self, name: str, by: str, grad: Tensor) -> None:
+        optimiser = self._optimisers[by]
+        slots = tuple(self._tensors[f"{by}.{slot}"] for slot in optimiser.slots)
+        optimiser.step_(self._nets[name].value, grad, slots, getattr(self.knob, optimiser.lr))
 
     def _keep(self, moments: dict[str, Tensor]) -> None:
         for key, moment in moments.items():
@@ -167,11 +169,11 @@ class Traced(Words):
         grads = torch.autograd.grad(value, parameters, materialize_grads=True)
         return value, aux, torch.cat([g.reshape(-1) for g in grads])
 
-    def _apply(self, name: str, grad: Tensor, lr: Tensor) -> None:
-        optimiser = self._optimisers[name]
-        keys = [f"{name}.{k}" for k in ("value", *optimiser.slots)]
+    def _apply(self, name: str, by: str, grad: Tensor) -> None:
+        optimiser = self._optimisers[by]
+        keys = [f"{name}.value", *(f"{by}.{slot}" for slot in optimiser.slots)]
         value, *slots = (self._tensors[k] for k in keys)
-        self._tensors.update(zip(keys, optimiser.pure(value, grad, tuple(slots), lr)))
+        self._tensors.update(zip(keys, optimiser.pure(value, grad, tuple(slots), getattr(self.knob, optimiser.lr))))
 
     def _keep(self, moments: dict[str, Tensor]) -> None:
         self._tensors.update(moments)

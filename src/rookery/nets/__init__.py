@@ -6,7 +6,7 @@ from rookery.nets.heads import Critic, Dueling, QNetwork
 from rookery.nets.modules import Scalar, linear, mlp, modules_with_own_loss, orthogonal_
 from rookery.nets.noisy import Noisy, noisy, resample
 from rookery.nets.normalise import Normalise, NormaliseObs, observation_of, observe
-from rookery.nets.policy import ActorCritic, PolicyHead
+from rookery.nets.policy import ActorCritic, Policy, PolicyHead, Value
 
 __all__ = [
     "ActorCritic",
@@ -16,9 +16,11 @@ __all__ = [
     "Noisy",
     "Normalise",
     "NormaliseObs",
+    "Policy",
     "PolicyHead",
     "QNetwork",
     "Scalar",
+    "Value",
     "build_encoder",
     "linear",
     "mlp",

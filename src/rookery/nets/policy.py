@@ -14,11 +14,11 @@ import torch
 from torch import Tensor, nn
 
 from rookery.core.spec import Leaf
-from rookery.core.tree import Tree
+from rookery.core.tree import Tree, tree_take
 from rookery.nets.build import build_encoder
 from rookery.nets.config import ModelConfig
-from rookery.nets.cores import Core, State
-from rookery.nets.modules import orthogonal_
+from rookery.nets.cores import Core, State, state_spec
+from rookery.nets.modules import linear, orthogonal_
 
 
 class PolicyHead(nn.Module):
@@ -40,6 +40,37 @@ class PolicyHead(nn.Module):
             # a sum, not a view: a reader must not see the parameter change under its feet
             return {"mean": out, "log_std": self.log_std + torch.zeros_like(out)}
         return {"logits": out}
+
+
+class Policy(nn.Module):
+    """The parameters of an action distribution, without a value."""
+
+    def __init__(self, obs_spec: Tree, action_spec: Leaf, model: ModelConfig, log_std: float = 0.0):
+        super().__init__()
+        self.encoder = build_encoder(obs_spec, model)
+        orthogonal = model.init == "orthogonal"
+        self.head = PolicyHead(self.encoder.out_features, action_spec, log_std=log_std, orthogonal=orthogonal)
+
+    def forward(self, obs: Tree) -> dict[str, Tensor]:
+        return self.head(self.encoder(obs))
+
+
+class Value(nn.Module):
+    """V(s) [...] by itself."""
+
+    def __init__(self, obs_spec: Tree, model: ModelConfig):
+        super().__init__()
+        self.encoder = build_encoder(obs_spec, model)
+        self.head = linear(self.encoder.out_features, 1, model.init)
+
+    def forward(self, obs: Tree) -> Tensor:
+        return self.head(self.encoder(obs)).squeeze(-1)
+
+
+def memory_spec(model: ModelConfig, shared: bool) -> Tree:
+    """What one seat of an `ActorCritic` remembers; None without memory."""
+    names = ("policy",) if shared else ("policy", "value")
+    return None if model.core is None else {name: state_spec(model.core) for name in names}
 
 
 class ActorCritic(nn.Module):
@@ -74,6 +105,25 @@ class ActorCritic(nn.Module):
 
     def policy(self, obs: Tree) -> dict[str, Tensor]:
         return self.head(self.encoder(obs))
+
+    def act(self, obs: Tree, state: Any) -> tuple[dict[str, Tensor], Any]:
+        """(policy, next state); the state is None without memory."""
+        if state is None:
+            return self.policy(obs), None
+        params, _, state = self.step(obs, state)
+        return params, state
+
+    def read(self, b: Any) -> tuple[dict[str, Tensor], Tensor]:
+        """Policy and value of rows [N], or with a memory of sequences [L, N] from their state [1, N]."""
+        return self.unroll(b.obs, tree_take(b.state, 0), b.first, b.valid)[:2] if self.cores else self(b.obs)
+
+    def judge(self, b: Any) -> tuple[Tensor, Tensor, Tensor]:
+        """V of a rollout's rows [T, B], of `last_obs` [B] and of `final_obs` [K], these with the memory after the step."""
+        if not self.cores:
+            return self.value(b.obs), self.value(b.last_obs), self.value(b.final_obs)
+        _, value, after = self.unroll(b.obs, tree_take(b.state, 0), b.first, b.valid)
+        last = self.step(b.last_obs, tree_take(after, -1))[1]
+        return value, last, self.step(b.final_obs, tree_take(after, tuple(b.final_at.unbind(1))))[1]
 
     def value(self, obs: Tree) -> Tensor:
         encoder = self.encoder if self.critic is None else self.critic
