@@ -22,8 +22,9 @@ from rookery.envs import preloaded
 from rookery.envs.faults import FaultConfig
 from rookery.envs.process import Lost, Process
 from rookery.envs.worker import ANSWER, END, die_with, pack, send_failure, unpack
+from rookery.learning.published import Weights
 from rookery.run.remote import RemotePool
-from rookery.run.station import Haul, Orders, Recipe, Station, Weights
+from rookery.run.station import Haul, Orders, Recipe, Station
 
 LOOK = 1.0  # seconds between looks at whether a worker that does not answer still moves
 PARTING = 3.0  # seconds for a worker to close its envs

@@ -19,8 +19,9 @@ from typing import Any
 from rookery.core.errors import ConfigError, EnvError, RookeryError
 from rookery.envs.process import Lost
 from rookery.envs.worker import pack, unpack
+from rookery.learning.published import Weights
 from rookery.run.remote import RemotePool
-from rookery.run.station import Orders, Recipe, Station, Weights
+from rookery.run.station import Orders, Recipe, Station
 
 INSTALL = 'pool=ray needs the package ray: pip install "rookery[ray]"'
 PARTING = 5.0  # seconds for an actor to close its envs

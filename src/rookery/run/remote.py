@@ -23,9 +23,10 @@ from rookery.core.rng import Streams
 from rookery.envs.faults import Patience
 from rookery.envs.process import Lost
 from rookery.learning.learner import Learner
+from rookery.learning.published import Weights, published
 from rookery.run.chunks import copied
 from rookery.run.resolve import Config
-from rookery.run.station import Haul, Orders, Recipe, Weights, generators_of
+from rookery.run.station import Haul, Orders, Recipe, generators_of
 
 log = logging.getLogger(__name__)
 NAP = 0.0005  # seconds between looks at workers of whom none is done
@@ -101,7 +102,7 @@ class RemotePool:
         if self.asynchronous:
             self._submit_idle(messages, rows, steps)
             return
-        self._publish(self._weights_now(), range(len(self)))
+        self._publish(published(self.learners), range(len(self)))
         in_turn = steps is not None or episodes is not None
         for w in range(len(self)):
             self._give(w, Orders(messages, rows, steps, episodes, self._generators(w) if self._behind else None))
@@ -113,18 +114,12 @@ class RemotePool:
                 episodes = None if episodes is None else episodes - len(ended)
         self._behind = False
 
-    def _weights_now(self) -> Weights:
-        weights: Weights = {}
-        for name, learner in self.learners.items():
-            weights |= learner.published(f"{name}/")
-        return weights
-
     def _submit_idle(self, messages: dict[str, Message], rows: int, left: int | None) -> None:
         """Orders for those who have none. `left`: steps that the run still needs; no more than those are ever asked for."""
         idle = [w for w in range(len(self)) if w not in self._orders]
         if not idle:
             return
-        self._publish(self._weights_now(), idle)
+        self._publish(published(self.learners), idle)
         room = rows * self.config.env.num
         asked = sum(room if orders.steps is None else orders.steps for orders in self._orders.values())
         asked += sum(taken(chunks)[0] for _, chunks in self._done)
