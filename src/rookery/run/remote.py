@@ -80,6 +80,11 @@ class RemotePool:
         self._saved: dict[str, Any] | None = None
         self.spare: Any = None  # an env that was made here to know its spaces; closed with the pool
 
+    @property
+    def waiting(self) -> int:
+        """Chunks that came while others were learnt from."""
+        return len(self._done)
+
     def __len__(self) -> int:
         return self.config.pool.workers
 
@@ -131,9 +136,11 @@ class RemotePool:
                 asked += free
         self._behind = False
 
-    def refill(self, messages: Callable[[], dict[str, Message]], rows: int, left: int | None) -> int:
-        """Between two updates: whoever is done goes on. Returns how many chunks wait."""
-        if self._bring():
+    def refill(
+        self, messages: Callable[[], dict[str, Message]], rows: int, left: int | None, hold: bool = False
+    ) -> int:
+        """Between two updates: whoever is done goes on, unless on hold. Returns how many chunks wait."""
+        if self._bring() and not hold:
             self._submit_idle(messages(), rows, left)
         return len(self._done)
 
@@ -152,12 +159,12 @@ class RemotePool:
             self._done.append((w, chunks))
         return bool(found)
 
-    def gather(self) -> list[tuple[int, dict[str, Chunk]]]:
+    def gather(self, wait: bool = True) -> list[tuple[int, dict[str, Chunk]]]:
         """(worker, chunk per player), ordered by worker; asynchronously, as they come, one."""
-        while self.asynchronous and not self._bring() and not self._done:
-            time.sleep(NAP)
         if self.asynchronous:
-            return [self._done.pop(0)]
+            while not self._bring() and not self._done and wait and self._orders:
+                time.sleep(NAP)
+            return [self._done.pop(0)] if self._done else []
         self._done += [(w, self._haul(w)) for w in sorted(self._orders)]
         done, self._done = self._done, []
         return done

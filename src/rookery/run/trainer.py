@@ -21,6 +21,7 @@ from rookery.acting.actor import Message
 from rookery.acting.players import MAIN
 from rookery.core.chunk import Chunk, taken
 from rookery.core.errors import ConfigError
+from rookery.data.replay import ReplayStore
 from rookery.learning.learner import Outputs
 from rookery.run.callbacks import Callback, Callbacks
 from rookery.run.checkpoint import Checkpoints
@@ -145,21 +146,32 @@ class Trainer:
 
     def _round_async(self, messages: dict[str, Message], left: int | None) -> None:
         """Whatever has come, chunk by chunk; while updates are done, the workers go on."""
-        self.pool.submit(messages, self.rows, steps=left)
-        gathered = self.pool.gather()
+        if not self._ahead():
+            self.pool.submit(messages, self.rows, steps=left)
+        wait = not any(player.store is not None and player.store.ready() for player in self.players.values())
+        gathered = self.pool.gather(wait)
         self._count_times()
+        self.meters.phases.switch(SAMPLE)
         for collector, chunks in gathered:
-            self.meters.phases.switch(SAMPLE)
             self._take(collector, chunks)
-            for player in self.players.values():
-                self._learn(player)
+        for player in self.players.values():
+            self._learn(player)
         self._observe(gathered)
+
+    def _ahead(self) -> bool:
+        """Whether the workers are so far ahead of the learner that they wait (pool.ahead)."""
+        chunks = (self.config.pool.ahead or math.inf) * self.config.pool.workers
+        rows, owed = self.rows * self.config.env.num, 0.0
+        for player in self.players.values():
+            if isinstance(player.store, ReplayStore):
+                owed = max(owed, player.store.owed / (player.config.store.updates_per_step * rows))
+        return max(owed, self.pool.waiting) > chunks
 
     def _go_on(self) -> bool:
         """Let workers that are done go on; true if so many chunks wait that they should be stored first."""
         before, limit = self.meters.phases.switch(TRANSPORT), self.config.train.max_steps
         left = None if limit is None else limit - self.steps
-        waiting = self.pool.refill(self._messages, self.rows, left)  # type: ignore[union-attr]
+        waiting = self.pool.refill(self._messages, self.rows, left, hold=self._ahead())  # type: ignore[union-attr]
         self.meters.phases.switch(before)
         return waiting >= self.config.pool.workers
 
@@ -202,8 +214,10 @@ class Trainer:
 
     def _take(self, collector: int, chunks: dict[str, Chunk]) -> None:
         for name, chunk in chunks.items():
-            if self.lags.admits(self.players[name].learner.updates - chunk.version, chunk.steps):
-                self.players[name].take(chunk)
+            player = self.players[name]
+            newer = self.pool.waiting if player.algo.store_kind == "rollout" else 0
+            if self.lags.admits(player.learner.updates - chunk.version, chunk.steps, newer):
+                player.take(chunk)
         steps, ended = taken(chunks)
         self.steps += steps
         self.worker_steps[collector] += steps

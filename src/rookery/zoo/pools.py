@@ -29,12 +29,12 @@ CARTPOLE_APPO: dict[str, Any] = {
         "name": "appo",
         "gamma": 0.98,
         "lr": {"kind": "linear", "start": 1e-3, "end": 0.0, "steps": None},
-        "rollout": 64,
-        "epochs": 6,
-        "minibatches": 2,
+        "rollout": 32,
+        "epochs": 10,
+        "minibatches": 1,
     },
-    "env": {"id": "CartPole-v1", "num": 4},
-    "pool": _TWO | {"max_lag": 100},
+    "env": {"id": "CartPole-v1", "num": 8},
+    "pool": _TWO | {"max_lag": 100, "ahead": 1},  # nothing is dropped
     "train": {"max_steps": 200_704},
 }
 
@@ -47,7 +47,7 @@ CARTPOLE_APEX: dict[str, Any] = CARTPOLE_DQN | {
         "rollout": 16,
     },
     "env": {"id": "CartPole-v1", "num": 4},
-    "pool": _TWO | {"max_lag": 2_000},
+    "pool": _TWO | {"max_lag": 2_000, "ahead": 4},  # the ratio of updates and steps is kept
     "store": CARTPOLE_DQN["store"]
     | {"priority": {"alpha": 0.5, "beta": 1.0, "initial": "actor"}, "updates_per_step": 0.25},
     "train": {"max_steps": 150_000},
