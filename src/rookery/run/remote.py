@@ -3,6 +3,8 @@
 Asynchronous (`pool.mode=async`): a worker gets its next orders, with the newest weights, as soon as its chunk is here, between two
 updates if need be; chunks are handed on as they come. Then it depends on timing which weights collected what.
 
+Longer than 300 lines because rounds, asynchronous orders and the renewal of workers share the same few lists.
+
 A round: the weights are published once, every worker gets its orders, and the chunks come back in the order of the workers, so that
 what is learnt is bit for bit what one process would have learnt. A worker that dies or hangs is replaced and given the same
 orders again: what it had collected in that round was never counted. Its episodes and random streams are new ones.
