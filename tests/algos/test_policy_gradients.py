@@ -8,6 +8,8 @@ import torch
 
 from algos.test_updates import BOX, OBS, SMALL, TWO, learner, rollout
 from rookery.algos.a2c import A2C, A2CConfig
+from rookery.algos.appo import APPO, APPOConfig
+from rookery.algos.impala import IMPALA, IMPALAConfig
 from rookery.algos.ppg import PPG, PPGConfig
 from rookery.algos.ppo import PPO, PPOConfig
 from rookery.algos.reinforce import Reinforce, ReinforceConfig
@@ -65,6 +67,36 @@ def test_a2c_sums_rewards_to_the_cut_and_bootstraps_there():
 def test_a2c_learns_with_the_optimiser_it_is_told():
     assert isinstance(A2C(A2CConfig(), OBS, TWO, SMALL).optimisers()["ac"], RMSprop)
     assert isinstance(A2C(A2CConfig(optimiser="adam"), OBS, TWO, SMALL).optimisers()["ac"], Adam)
+
+
+def test_the_losses_of_impala_by_hand():
+    # as above, but μ took the action with probability 1, so π/μ = ½: ρ = c = ½
+    # row 1 ends: v = ½ 2 = 1, A = ½ 2 = 1, G − V = 2, U = 1;  row 0: v = ½ 1 + ½ ½ 1 = ¾, A = ½ (1 + ½ 1) = ¾;  G = 1 + ½ 2 = 2, U = 1
+    # L_π = (⅞ + 2 · 1) log 2,  L_V = ½ (1 + 9/16) / 2
+    it = blank(IMPALA(IMPALAConfig(gamma=0.5, upgo=2.0), OBS, TWO, SMALL))
+    batch = column([1.0, 2.0], terminated=[1])
+    out = it.step(it.prepare(batch | {"logp": torch.zeros_like(batch["logp"])}))[0].metrics
+    assert out["policy_loss"] == pytest.approx(2.875 * math.log(2))
+    assert out["value_loss"] == pytest.approx(25 / 64)
+    assert out["ratio"] == pytest.approx(0.5)
+    assert out["ac/loss"] == pytest.approx(2.865 * math.log(2) + 25 / 128)
+
+
+def test_without_lag_impala_is_a2c():
+    batch = column([1.0, 2.0, 3.0], truncated=[1])
+    a, b = blank(A2C(A2CConfig(), OBS, TWO, SMALL)), blank(IMPALA(IMPALAConfig(), OBS, TWO, SMALL))
+    mine, theirs = a.prepare(batch), b.prepare(batch)
+    for key in ("advantage", "target"):
+        assert mine[key].tolist() == pytest.approx(theirs[key].tolist())
+
+
+def test_appo_clips_around_the_policy_that_met_the_batch_and_not_around_the_one_that_acted():
+    # π/μ = ½ when the batch arrives, far outside the clip range; yet the first step has ratio 1 and nothing is clipped
+    it = blank(APPO(APPOConfig(gamma=0.5, normalise_advantage=False), OBS, TWO, SMALL))
+    batch = column([1.0, 2.0], terminated=[1])
+    out = it.step(it.prepare(batch | {"logp": torch.zeros_like(batch["logp"])}))[0].metrics
+    assert (out["clip_fraction"], out["kl"], out["ratio"]) == (0.0, 0.0, 0.5)
+    assert out["policy_loss"] == pytest.approx(-0.875)  # −mean A = −(¾ + 1) / 2
 
 
 def test_the_losses_of_reinforce_by_hand():
@@ -240,6 +272,8 @@ CASES = {
     "ppo-icm": (lambda: PPO(PPOConfig(curiosity={"kind": "icm"}), OBS, TWO, SMALL), lambda i: rollout(i, TWO)),
     "reinforce": (lambda: Reinforce(ReinforceConfig(), OBS, TWO, SMALL), lambda i: rollout(i, TWO)),
     "ppg": (lambda: PPG(PPGConfig(), OBS, BOX, SMALL), lambda i: rollout(i, BOX)),
+    "impala": (lambda: IMPALA(IMPALAConfig(optimiser="adam", upgo=0.5), OBS, TWO, SMALL), lambda i: rollout(i, TWO)),
+    "appo": (lambda: APPO(APPOConfig(), OBS, BOX, SMALL), lambda i: rollout(i, BOX)),
 }  # fmt: skip
 
 

@@ -16,6 +16,8 @@ TINY = {
 }
 TINY |= {
     "a2c": ["env.id=CartPole-v1", "train.max_steps=600", "algo.curiosity={kind: icm}"],
+    "impala": ["env.id=CartPole-v1", "train.max_steps=600"],
+    "appo": ["env.id=CartPole-v1", "train.max_steps=600", "algo.rollout=32", "env.num=4"],
     "reinforce": ["env.id=CartPole-v1", "train.max_steps=600", "algo.rollout=32", "env.num=4"],
     "trpo": ["env.id=CartPole-v1", "train.max_steps=600", "algo.rollout=32", "env.num=4"],
     "ppg": ["env.id=CartPole-v1", "train.max_steps=600", "algo.rollout=32", "env.num=4", "algo.phase=2"],

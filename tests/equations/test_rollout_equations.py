@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from rookery.equations.rollouts import as_rows, as_sequences, judged, shuffled, successors, values_of
+from rookery.equations.rollouts import as_rows, as_sequences, corrected, judged, shuffled, successors, values_of
 
 
 def column(*numbers: float) -> Tensor:
@@ -55,6 +55,20 @@ def test_advantages_and_targets_by_hand() -> None:
     assert rows["advantage"].flatten().tolist() == pytest.approx([1.025, 1.9, 3.3, 3.4])
     assert rows["target"].flatten().tolist() == pytest.approx([2.025, 3.0, 4.5, 4.7])
     assert rows["value"].flatten().tolist() == pytest.approx([1.0, 1.1, 1.2, 1.3])
+
+
+def test_a_rollout_of_another_policy_is_corrected_by_hand() -> None:
+    # V and V(s') as above, γ = ½; π/μ = ½, 2, ½, 1, cut off at 1: ρ = c = ½, 1, ½, 1
+    # ρδ = 0.275, 1.9, 1.225, 3.4;   v − V, from the end: 3.4;  1.225 + ½ ½ 3.4 = 2.075;  1.9 (an end);  0.275 + ½ ½ 1.9 = 0.75
+    # A = ρ (r + γ v' − V):  ½ (1 + ½ 3 − 1) = 0.75;  2 + ½ 2 − 1.1 = 1.9;  ½ (3 + ½ 4.7 − 1.2) = 2.075;  4 + ½ 1.4 − 1.3 = 3.4
+    # G: row 3: 4 + 0.7 = 4.7;  row 2 goes on, as 4.7 ≥ 1.3: 3 + ½ 4.7 = 5.35;  row 1: 2 + ½ 2 = 3;  row 0 goes on: 1 + ½ 3 = 2.5
+    b = rollout() | {"logp": column(0, 0, 0, 0)}
+    logp = column(0.5, 2.0, 0.5, 1.0).log()
+    rows = corrected(b, values_of(lambda obs: obs / 10, b), logp, 0.5, 1.0, 1.0)
+    assert rows["target"].flatten().tolist() == pytest.approx([1.75, 3.0, 3.275, 4.7])
+    assert rows["advantage"].flatten().tolist() == pytest.approx([0.75, 1.9, 2.075, 3.4])
+    assert rows["upgoing"].flatten().tolist() == pytest.approx([0.75, 1.9, 0.5 * 4.15, 3.4])
+    assert rows["ratio"].flatten().tolist() == pytest.approx([0.5, 2.0, 0.5, 1.0])
 
 
 def test_a_hole_is_skipped() -> None:

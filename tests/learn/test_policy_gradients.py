@@ -1,4 +1,4 @@
-"""Probes of A2C, REINFORCE, TRPO and PPG, and deep exploration with and without curiosity."""
+"""Probes of A2C, REINFORCE, TRPO, PPG, IMPALA and APPO, and deep exploration with and without curiosity."""
 
 import numpy as np
 import pytest
@@ -13,6 +13,10 @@ SMALL = {"model": {"hidden": [32]}, "env": {"num": 8}, "train": {"max_steps": 5_
 SETTINGS = {
     "a2c": {"algo": {"name": "a2c", "lr": 1e-2, "optimiser": "adam", "rollout": 8, "entropy_bonus": 0.003}},
     "reinforce": {"algo": {"name": "reinforce", "lr": 1e-2, "value_lr": 2e-2, "rollout": 10, "entropy_bonus": 0.003}},
+    "impala": {"algo": {"name": "impala", "lr": 1e-2, "optimiser": "adam", "rollout": 8, "entropy_bonus": 0.003}},
+    "appo": {
+        "algo": {"name": "appo", "lr": 1e-2, "rollout": 20, "epochs": 4, "minibatches": 2, "entropy_bonus": 0.003}
+    },
     "trpo": {"algo": {"name": "trpo", "lr": 1e-2, "rollout": 20, "epochs": 6, "minibatches": 2, "radius": 0.05}},
     "ppg": {
         "algo": {
@@ -32,7 +36,7 @@ SETTINGS = {
         "model": {"hidden": [16], "core": {"kind": "gru", "size": 16}},
     },
 }
-ALL = pytest.mark.parametrize("algo", ["a2c", "reinforce", "trpo", "ppg"])
+ALL = pytest.mark.parametrize("algo", ["a2c", "reinforce", "trpo", "ppg", "impala", "appo"])
 
 
 def trained(name, env, **more):
@@ -50,7 +54,7 @@ def trained(name, env, **more):
 def value(trainer, *obs):
     s, x = trainer.learner.eager, torch.tensor(obs, dtype=torch.float32)
     with torch.no_grad():
-        return (s.ac.value(x) if trainer.algo.name == "a2c" else s.value(x)).tolist()
+        return (s.ac.value(x) if "ac" in trainer.learner.nets else s.value(x)).tolist()
 
 
 @ALL

@@ -95,6 +95,7 @@ class Algorithm:
     targets: dict[str, str] = {}  # target → the network it follows
     schedule: dict[str, int] = {"update": 1}  # named update → it runs at every n-th update
     eager_only: ClassVar[str | None] = None  # the reason why its update cannot be compiled
+    corrects_lag: ClassVar[bool] = False  # whether a rollout of older weights is learnt from as such (pool.mode=async)
     recurrent: ClassVar[Literal["no", "may", "must"]] = "no"  # whether its networks can have a memory (model.core)
 
     def __init__(self, config: Any, obs_spec: Tree, action_spec: Tree, model: Any):

@@ -43,6 +43,7 @@ _ZOO = "rookery.zoo.classic:"
 _GOALS = "rookery.zoo.goals:"
 _ATARI = "rookery.zoo.atari:"
 _GRADIENTS = "rookery.zoo.gradients:"
+_POOLS = "rookery.zoo.pools:"
 _WRAPPERS = "rookery.envs.wrappers:"
 _NETS = "rookery.nets."
 _SINKS = "rookery.run.sinks."
@@ -58,6 +59,11 @@ _BUILTIN: dict[str, dict[str, tuple[str, str]]] = {  # kind → name → (target
         ),
         "trpo": (f"{_ALGOS}trpo:TRPO", "natural policy gradient within a trust region"),
         "ppg": (f"{_ALGOS}ppg:PPG", "PPO in phases: an auxiliary phase teaches the policy's network what values know"),
+        "impala": (
+            f"{_ALGOS}impala:IMPALA",
+            "actor-critic from rollouts of older policies, corrected by V-trace; UPGO",
+        ),
+        "appo": (f"{_ALGOS}appo:APPO", "PPO on rollouts of older policies, corrected by V-trace"),
         "sac": (f"{_ALGOS}sac:SAC", "soft actor-critic with automatic temperature, continuous actions"),
     },
     "preset": {
@@ -77,6 +83,9 @@ _BUILTIN: dict[str, dict[str, tuple[str, str]]] = {  # kind → name → (target
         "pong-dqn": (f"{_ATARI}PONG_DQN", "Pong from pixels with DQN"),
         "breakout-dqn": (f"{_ATARI}BREAKOUT_DQN", "Breakout from pixels with DQN"),
         "cartpole-a2c": (f"{_GRADIENTS}CARTPOLE_A2C", "CartPole-v1 with A2C"),
+        "cartpole-impala": (f"{_POOLS}CARTPOLE_IMPALA", "CartPole-v1 with IMPALA, asynchronously in processes"),
+        "cartpole-appo": (f"{_POOLS}CARTPOLE_APPO", "CartPole-v1 with APPO, asynchronously in processes"),
+        "cartpole-apex": (f"{_POOLS}CARTPOLE_APEX", "CartPole-v1 with DQN as Ape-X, asynchronously in processes"),
         "cartpole-reinforce": (f"{_GRADIENTS}CARTPOLE_REINFORCE", "CartPole-v1 with REINFORCE"),
         "cartpole-trpo": (f"{_GRADIENTS}CARTPOLE_TRPO", "CartPole-v1 with TRPO"),
         "cartpole-ppg": (f"{_GRADIENTS}CARTPOLE_PPG", "CartPole-v1 with PPG"),

@@ -147,6 +147,11 @@ class ReplayStore:
             return False
         return self._limiter.credit > 0 and (not self._limited or self._ring.eligible >= self.config.batch_size)
 
+    @property
+    def owed(self) -> int:
+        """Updates that the steps stored so far have earned and that were not done yet."""
+        return max(0, self._limiter.credit)
+
     def sample(self, copy: bool = False) -> tuple[dict[str, Tree], np.ndarray | Keys]:
         """One batch for one update; its tensors and keys are overwritten by the next call, unless copied."""
         keys: np.ndarray | Keys = self._reader.index

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from rookery.core.tree import Tree, leaves, tree_map
 from rookery.equations.policy import explained_variance
-from rookery.equations.returns import gae, successor_values
+from rookery.equations.returns import gae, successor_values, upgo, vtrace
 
 Rows = dict[str, Tree]
 Values = tuple[Tensor, Tensor, Tensor]  # V of the rows [T, B], of last_obs [B], of final_obs [K]
@@ -49,6 +49,21 @@ def judged(b: Mapping[str, Any], values: Values, gamma: float, lam: float) -> Ro
     explained = explained_variance(value, target, valid).expand_as(value)
     rows = {"obs": b["obs"], "action": b["action"], "advantage": advantage, "target": target}
     return rows | {"value": value, "valid": valid, "explained": explained}
+
+
+def corrected(b: Mapping[str, Any], values: Values, logp: Tensor, gamma: float, rho_max: float, c_max: float) -> Rows:
+    """`judged` for a rollout of another policy μ: V-trace advantages and targets, `upgoing` returns; logp [T, B]: log π(a|s) now."""
+    value, last, final = values
+    next_value = successor_values(value, last, final, b["final_at"], b["valid"])
+    ends = b["terminated"], b["terminated"] | b["truncated"]
+    target, advantage = vtrace(
+        logp - b["logp"], b["reward"], value, next_value, *ends, gamma, rho_max, c_max, b["valid"]
+    )
+    better = upgo(b["reward"], value, next_value, *ends, gamma, b["valid"]) - value
+    ratio, valid = (logp - b["logp"]).exp(), b["valid"].float()
+    rows = {"obs": b["obs"], "action": b["action"], "advantage": advantage, "target": target, "logp": logp}
+    rows |= {"upgoing": ratio.clamp(max=rho_max) * better, "ratio": ratio, "value": value, "valid": valid}
+    return rows | {"explained": explained_variance(value, target, valid).expand_as(value)}
 
 
 def ends_inside(b: Mapping[str, Any]) -> Tensor:

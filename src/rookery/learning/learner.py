@@ -258,17 +258,6 @@ class Learner:
         }
         return {"layout": layout, "tensors": {k: t.detach().clone() for k, t in self.learned()}}
 
-    def published(self, prefix: str = "") -> dict[str, np.ndarray]:
-        """What acting elsewhere needs, as live arrays: parameters and statistics of the networks that are no targets."""
-        own = [f"{name}.{part}" for name, net in self.nets.items() if not net.is_target for part in ("value", "stats")]
-        return {prefix + key: self.tensors[key].detach().cpu().numpy() for key in own}
-
-    def take(self, published: dict[str, np.ndarray], prefix: str = "") -> None:
-        """Act with what another learner has published."""
-        for key, array in published.items():
-            if key.startswith(prefix):
-                self.tensors[key.removeprefix(prefix)].copy_(torch.from_numpy(array))
-
     def set_weights(self, weights: dict[str, Any]) -> None:
         """Take parameters and statistics from `weights()`; every mismatch is listed."""
         problems = []

@@ -125,6 +125,10 @@ class ActorCritic(nn.Module):
         last = self.step(b.last_obs, tree_take(after, -1))[1]
         return value, last, self.step(b.final_obs, tree_take(after, tuple(b.final_at.unbind(1))))[1]
 
+    def decide(self, b: Any) -> dict[str, Tensor]:
+        """The policy of a rollout's rows [T, B]."""
+        return self.unroll(b.obs, tree_take(b.state, 0), b.first, b.valid)[0] if self.cores else self.policy(b.obs)
+
     def value(self, obs: Tree) -> Tensor:
         encoder = self.encoder if self.critic is None else self.critic
         return self.value_head(encoder(obs)).squeeze(-1)

@@ -114,6 +114,15 @@ class PoolConfig(Section):
         "local"  # in this process, one after the other; in a process each; as actors of a Ray cluster
     )
     workers: Annotated[int, Field(ge=1, le=4096)] = 1  # collectors, each with env.num envs and streams of its own
+    mode: Literal["sync", "async"] = (
+        "sync"  # sync: rounds, bit for bit as in one process; async: workers go on while updates are done
+    )
+    max_lag: Annotated[int, Field(ge=0)] = (
+        1_000  # async: chunks chosen by weights so many updates old are not learnt from
+    )
+    ahead: Annotated[int, Field(ge=1)] | None = (
+        None  # async: chunks per worker that may wait to be learnt from before workers wait, too; null: they never wait
+    )
     start: Literal["forkserver", "spawn", "fork"] = "forkserver"  # process: how a worker is started
     cluster: Text = "local"  # ray: local starts one on this machine; auto finds one that runs here; or its address
     cpus: Annotated[float, Field(ge=0)] = 1.0  # ray: CPUs that a worker asks for

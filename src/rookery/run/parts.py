@@ -170,7 +170,8 @@ def _parts_of_several(config: Config, env: EnvFactory | None, modes: Any, folder
 def build_store(config: Config, algo: Algorithm, env: VectorEnv, streams: Streams, folder: Path | None = None) -> Store:
     workers, num = config.pool.workers, config.env.num
     if algo.store_kind == "rollout":
-        return RolloutStore(rows=algo.rows or 1, columns=num * workers, collectors=workers)
+        together = 1 if config.pool.mode == "async" else workers  # asynchronously each chunk is a batch of its own
+        return RolloutStore(rows=algo.rows or 1, columns=num * together, collectors=together)
     check_windows(config, algo)
     check_room(config, algo.window())
     rows, demonstrations = build_demonstrations(config, algo, env, streams)

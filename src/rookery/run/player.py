@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -86,6 +86,10 @@ class Player:
         """Into the store; of several players a replay keeps no row in which this one had no turn at all."""
         if self.store is None:
             return
+        if self.config.pool.mode == "async" and self.algo.store_kind == "rollout":
+            if len(chunk.rows["valid"]) < (self.algo.rows or 1):
+                return  # the last one of the run, cut off: it must not be joined to another worker's
+            chunk = replace(chunk, collector=0)  # each is a batch of its own
         dense = decided(chunk) if self.prefix and self.algo.store_kind == "replay" else chunk
         if dense is not None:
             self.store.add(dense)

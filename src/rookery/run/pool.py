@@ -17,6 +17,7 @@ class LocalPool:
     """All collectors in this process, one after the other; the actors share the learner's live weights."""
 
     kind = "local"
+    waiting = 0  # chunks that came while others were learnt from
 
     def __init__(self, collectors: Sequence[Collector | MultiCollector]):
         self.collectors = list(collectors)
@@ -36,7 +37,7 @@ class LocalPool:
                     steps = None if steps is None else steps - done
                     episodes = None if episodes is None else episodes - len(ended)
 
-    def gather(self) -> list[tuple[int, dict[str, Chunk]]]:
+    def gather(self, wait: bool = True) -> list[tuple[int, dict[str, Chunk]]]:
         """(collector, chunk per player), ordered by collector."""
         done, self._done = self._done, []
         return done

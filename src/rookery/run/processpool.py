@@ -6,7 +6,7 @@ import dataclasses
 import os
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from multiprocessing import current_process
 from multiprocessing.connection import Connection
@@ -22,8 +22,9 @@ from rookery.envs import preloaded
 from rookery.envs.faults import FaultConfig
 from rookery.envs.process import Lost, Process
 from rookery.envs.worker import ANSWER, END, die_with, pack, send_failure, unpack
+from rookery.learning.published import Weights
 from rookery.run.remote import RemotePool
-from rookery.run.station import Haul, Orders, Recipe, Station, Weights
+from rookery.run.station import Haul, Orders, Recipe, Station
 
 LOOK = 1.0  # seconds between looks at whether a worker that does not answer still moves
 PARTING = 3.0  # seconds for a worker to close its envs
@@ -36,19 +37,23 @@ class ProcessPool(RemotePool):
 
     def __init__(self, *parts: Any):
         super().__init__(*parts)
-        self._weights, self._layout = Ground(), Layout()
+        self._layout = Layout()
+        # in rounds all read the same; asynchronously each has its own, lest it be overwritten while it is read
+        self._weights = [Ground() for _ in range(len(self) if self.asynchronous else 1)]
 
     def _line(self, recipe: Recipe) -> PipeLine:
-        return PipeLine(recipe, self._weights, lambda: self._layout)
+        return PipeLine(recipe, self._weights[recipe.worker if self.asynchronous else 0], lambda: self._layout)
 
-    def _publish(self, weights: Weights) -> None:
+    def _publish(self, weights: Weights, workers: Sequence[int]) -> None:
         self._layout = layout_of(weights)
-        for key, array in self._weights.arrays(self._layout).items():
-            array[...] = weights[key]
+        for ground in [self._weights[w] for w in workers] if self.asynchronous else self._weights:
+            for key, array in ground.arrays(self._layout).items():
+                array[...] = weights[key]
 
     def close(self) -> None:
         super().close()
-        self._weights.close()
+        for ground in self._weights:
+            ground.close()
 
 
 class PipeLine:
@@ -65,6 +70,7 @@ class PipeLine:
             recipe.worker, (0, 1), start, self._faults, made_of, serve=serve_station, title="pool worker"
         )
         self.pid = self._process.process.pid or 0
+        self._seen, self._since = -1, 0.0  # what its counter said last, and since when
         # it may have children, so it is no daemon; and nothing may keep this process from ending
         self._last = Finalize(self, kill_quietly, (self.pid,), exitpriority=10)
         self.answer("start")
@@ -75,18 +81,24 @@ class PipeLine:
     def collect(self, orders: Orders) -> None:
         self._process.ask("collect", orders, self._layout())
 
+    def ready(self, seconds: float = 0.0) -> bool:
+        if self._process.pipe.poll(seconds):
+            return True
+        now, moves = time.monotonic(), int(self._beats.arrays["beats"][0])
+        if moves != self._seen or not self._since:
+            self._seen, self._since = moves, now
+        elif now - self._since > self._still:
+            raise Lost(f"did not move for {self._still:g} s")
+        return False
+
     def answer(self, name: str) -> Any:
-        seen, since = self._moves(), time.monotonic()
-        while not self._process.pipe.poll(LOOK):
-            if (now := self._moves()) != seen:
-                seen, since = now, time.monotonic()
-            elif time.monotonic() - since > self._still:
-                raise Lost(f"did not move for {self._still:g} s ({name})")
+        try:
+            while not self.ready(LOOK):
+                pass
+        finally:
+            self._since = 0.0
         told = unpack(self._process.answer(0.0))
         return self._unloaded(told) if isinstance(told, Haul) else told
-
-    def _moves(self) -> int:
-        return int(self._beats.arrays["beats"][0])
 
     def _unloaded(self, haul: Haul) -> Haul:
         """The chunks, whose arrays lie in shared memory until the next orders."""

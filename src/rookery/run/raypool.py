@@ -12,14 +12,16 @@ import pickle
 import shutil
 import sys
 import tempfile
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
 from rookery.core.errors import ConfigError, EnvError, RookeryError
 from rookery.envs.process import Lost
 from rookery.envs.worker import pack, unpack
+from rookery.learning.published import Weights
 from rookery.run.remote import RemotePool
-from rookery.run.station import Orders, Recipe, Station, Weights
+from rookery.run.station import Orders, Recipe, Station
 
 INSTALL = 'pool=ray needs the package ray: pip install "rookery[ray]"'
 PARTING = 5.0  # seconds for an actor to close its envs
@@ -85,7 +87,7 @@ class RayPool(RemotePool):
             self._cluster = Cluster(pool.cluster, pool.workers * pool.cpus)
         return ActorLine(self._cluster.ray, recipe, lambda: self._weights)
 
-    def _publish(self, weights: Weights) -> None:
+    def _publish(self, weights: Weights, workers: Sequence[int]) -> None:
         assert self._cluster is not None
         self._weights = self._cluster.ray.put(weights)
 
@@ -141,6 +143,9 @@ class ActorLine:
 
     def collect(self, orders: Orders) -> None:
         self._owed = self._actor.collect.remote(orders, self._weights())
+
+    def ready(self) -> bool:
+        return bool(self._ray.wait([self._owed], timeout=0)[0])
 
     def answer(self, name: str) -> Any:
         errors = self._ray.exceptions

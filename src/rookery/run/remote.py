@@ -1,5 +1,10 @@
 """Remote pools: collectors in processes of their own, here or on other machines. What they share; how a worker is reached is a `Line`.
 
+Asynchronous (`pool.mode=async`): a worker gets its next orders, with the newest weights, as soon as its chunk is here, between two
+updates if need be; chunks are handed on as they come. Then it depends on timing which weights collected what.
+
+Longer than 300 lines because rounds, asynchronous orders and the renewal of workers share the same few lists.
+
 A round: the weights are published once, every worker gets its orders, and the chunks come back in the order of the workers, so that
 what is learnt is bit for bit what one process would have learnt. A worker that dies or hangs is replaced and given the same
 orders again: what it had collected in that round was never counted. Its episodes and random streams are new ones.
@@ -20,10 +25,13 @@ from rookery.core.rng import Streams
 from rookery.envs.faults import Patience
 from rookery.envs.process import Lost
 from rookery.learning.learner import Learner
+from rookery.learning.published import Weights, published
+from rookery.run.chunks import copied
 from rookery.run.resolve import Config
-from rookery.run.station import Haul, Orders, Recipe, Weights, generators_of
+from rookery.run.station import Haul, Orders, Recipe, generators_of
 
 log = logging.getLogger(__name__)
+NAP = 0.0005  # seconds between looks at workers of whom none is done
 
 
 class Line(Protocol):
@@ -34,6 +42,10 @@ class Line(Protocol):
     def ask(self, name: str, *args: Any) -> None: ...
     def collect(self, orders: Orders) -> None:
         """Ask for a round with the weights that were published last."""
+        ...
+
+    def ready(self) -> bool:
+        """Whether `answer` would not have to wait."""
         ...
 
     def answer(self, name: str) -> Any:
@@ -55,6 +67,7 @@ class RemotePool:
         self, config: Config, learners: dict[str, Learner], streams: Streams, factory: Callable[..., Any] | None
     ):
         self.config, self.learners, self.streams, self.factory = config, learners, streams, factory
+        self.asynchronous = config.pool.mode == "async"
         self._lines: list[Line] = []
         self._patience = [Patience(config.env.faults) for _ in range(config.pool.workers)]
         self._since = [0] * config.pool.workers  # env steps since the last failure
@@ -69,6 +82,11 @@ class RemotePool:
         self._saved: dict[str, Any] | None = None
         self.spare: Any = None  # an env that was made here to know its spaces; closed with the pool
 
+    @property
+    def waiting(self) -> int:
+        """Chunks that came while others were learnt from."""
+        return len(self._done)
+
     def __len__(self) -> int:
         return self.config.pool.workers
 
@@ -77,7 +95,8 @@ class RemotePool:
     def _line(self, recipe: Recipe) -> Line:
         raise TypeError(f"{type(self).__name__} does not say how a worker is started")
 
-    def _publish(self, weights: Weights) -> None:
+    def _publish(self, weights: Weights, workers: Sequence[int]) -> None:
+        """For these workers' next orders; the others may be reading what they got."""
         raise TypeError(f"{type(self).__name__} does not say how weights are published")
 
     # --- rounds ---
@@ -87,10 +106,10 @@ class RemotePool:
     ) -> None:
         """Every worker: take over the weights, collect `rows` rows. With limits, one worker after the other."""
         self._start()
-        weights: Weights = {}
-        for name, learner in self.learners.items():
-            weights |= learner.published(f"{name}/")
-        self._publish(weights)
+        if self.asynchronous:
+            self._submit_idle(messages, rows, steps)
+            return
+        self._publish(published(self.learners), range(len(self)))
         in_turn = steps is not None or episodes is not None
         for w in range(len(self)):
             self._give(w, Orders(messages, rows, steps, episodes, self._generators(w) if self._behind else None))
@@ -102,8 +121,52 @@ class RemotePool:
                 episodes = None if episodes is None else episodes - len(ended)
         self._behind = False
 
-    def gather(self) -> list[tuple[int, dict[str, Chunk]]]:
-        """(worker, chunk per player), ordered by worker."""
+    def _submit_idle(self, messages: dict[str, Message], rows: int, left: int | None) -> None:
+        """Orders for those who have none. `left`: steps that the run still needs; no more than those are ever asked for."""
+        idle = [w for w in range(len(self)) if w not in self._orders]
+        if not idle:
+            return
+        self._publish(published(self.learners), idle)
+        room = rows * self.config.env.num
+        asked = sum(room if orders.steps is None else orders.steps for orders in self._orders.values())
+        asked += sum(taken(chunks)[0] for _, chunks in self._done)
+        for w in idle:
+            free = room if left is None else min(left - asked, room)
+            if free > 0:
+                generators = self._generators(w) if self._behind else None
+                self._give(w, Orders(messages, rows, None if free == room else free, None, generators))
+                asked += free
+        self._behind = False
+
+    def refill(
+        self, messages: Callable[[], dict[str, Message]], rows: int, left: int | None, hold: bool = False
+    ) -> int:
+        """Between two updates: whoever is done goes on, unless on hold. Returns how many chunks wait."""
+        if self._bring() and not hold:
+            self._submit_idle(messages(), rows, left)
+        return len(self._done)
+
+    def _bring(self) -> bool:
+        """Take the chunks that are here; their arrays are copied, since the workers go on."""
+        found = []
+        for w in sorted(self._orders):
+            try:
+                found += [w] if self._lines[w].ready() else []
+            except Lost as error:
+                self._renew(w, str(error))
+        for w in found:
+            chunks = self._haul(w)
+            for name, chunk in chunks.items():
+                chunks[name] = copied(chunk)
+            self._done.append((w, chunks))
+        return bool(found)
+
+    def gather(self, wait: bool = True) -> list[tuple[int, dict[str, Chunk]]]:
+        """(worker, chunk per player), ordered by worker; asynchronously, as they come, one."""
+        if self.asynchronous:
+            while not self._bring() and not self._done and wait and self._orders:
+                time.sleep(NAP)
+            return [self._done.pop(0)] if self._done else []
         self._done += [(w, self._haul(w)) for w in sorted(self._orders)]
         done, self._done = self._done, []
         return done
@@ -203,7 +266,8 @@ class RemotePool:
 
     @property
     def exactness(self) -> str:
-        found = [self._reason, *(c.get("exactness", "exact") for c in self._conditions)]
+        timing = "pool.mode=async: which weights collected what depends on timing" if self.asynchronous else "exact"
+        found = [self._reason, timing, *(c.get("exactness", "exact") for c in self._conditions)]
         return next((reason for reason in found if reason != "exact"), "exact")
 
     def metrics(self) -> dict[str, float]:
@@ -220,8 +284,14 @@ class RemotePool:
         return [pids or [line.pid] for pids, line in zip(found, self._lines)]
 
     def state(self) -> dict[str, Any]:
-        """As every pool saves it: a run may go on in another one. The generators' states go back to the streams."""
+        """As every pool saves it: a run may go on in another one. The generators' states go back to the streams.
+
+        Asynchronously, chunks that wait are not part of it: a resumed run goes on without those steps, and never counts them.
+        """
         self._start()
+        while self._orders and self.asynchronous:
+            if not self._bring():
+                time.sleep(NAP)
         saved = {}
         for w in range(len(self)):
             told = self._asked(w, "state")

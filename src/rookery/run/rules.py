@@ -146,12 +146,31 @@ def _workers(config: Config) -> Iterator[str]:
         )
 
 
+def _pool(config: Config) -> Iterator[str]:
+    """What cannot be asynchronous."""
+    pool = config.pool
+    if pool.mode == "sync":
+        return
+    if pool.kind == "local":
+        yield "pool.mode=async needs workers elsewhere, but pool.kind=local. Set pool.kind=process or ray"
+    if config.train.max_episodes is not None:
+        yield "train.max_episodes is counted exactly, which pool.mode=async cannot. Use train.max_steps, or pool.mode=sync"
+    players = [config] if config.players is None else [config.of(name) for name in config.players]
+    for player in players:
+        if player.algorithm.store_kind == "rollout" and not player.algorithm.corrects_lag:
+            yield (
+                f"pool.mode=async learns from rollouts of older weights, for which algo.name={player.algo.name} does not correct. Use impala or "
+                "appo, or set pool.mode=sync"
+            )
+
+
 def _env(config: Config) -> Iterator[str]:
     """The env must be known before a folder is made for the run; whether it can be built is seen when it is."""
     from rookery.envs.build import find_spec
 
     name = config.env.id
     yield from _workers(config)
+    yield from _pool(config)
     if config.env.several and config.players is None:
         yield (
             f"env.api={config.env.api} has several agents, and nobody is there to sit for them. "

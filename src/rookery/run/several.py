@@ -119,7 +119,8 @@ def build_store(player: Player, agents: int, folder: Path | None) -> Store:
     workers = config.pool.workers
     columns = config.env.num * agents * workers
     if algo.store_kind == "rollout":
-        return RolloutStore(rows=algo.rows or 1, columns=columns, collectors=workers)
+        together = 1 if config.pool.mode == "async" else workers
+        return RolloutStore(rows=algo.rows or 1, columns=columns // workers * together, collectors=together)
     if config.store.demonstrations is not None:
         raise ConfigError(f"players.{player.name}.store.demonstrations is for an env with one agent. Set it to null.")
     try:

@@ -11,7 +11,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
 import torch
 
 from rookery.acting.actor import Message
@@ -22,11 +21,10 @@ from rookery.core.rng import Streams
 from rookery.core.sharing import Layout
 from rookery.core.spec import stacked_spec
 from rookery.learning.learner import Learner
+from rookery.learning.published import Weights, take
 from rookery.run.collector import Collector
 from rookery.run.multicollector import MultiCollector
 from rookery.run.resolve import Config
-
-Weights = dict[str, np.ndarray]  # "player/network.value" and "….stats" → flat vector
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,8 +84,8 @@ class Station:
     def do_collect(self, orders: Orders, weights: Weights) -> Haul:
         if orders.generators is not None:
             self._set_generators(orders.generators)
+        take(self.learners, weights)
         for name, learner in self.learners.items():
-            learner.take(weights, f"{name}/")
             learner.set_knobs(orders.messages[name].knobs)
         collector = self.collector
         collector.load(orders.messages)

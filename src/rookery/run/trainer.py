@@ -17,15 +17,18 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from rookery.acting.actor import Message
 from rookery.acting.players import MAIN
 from rookery.core.chunk import Chunk, taken
 from rookery.core.errors import ConfigError
+from rookery.data.replay import ReplayStore
 from rookery.learning.learner import Outputs
 from rookery.run.callbacks import Callback, Callbacks
 from rookery.run.checkpoint import Checkpoints
 from rookery.run.clock import ACT, ENV, EVAL, OTHER, SAMPLE, TRANSPORT, UPDATE
 from rookery.run.evaluate import Evaluator
 from rookery.run.handle import PlayerHandle
+from rookery.run.lags import Lags
 from rookery.run.limits import GOAL, goal_reached, limit_reached
 from rookery.run.machine import settings
 from rookery.run.meters import Meters
@@ -57,6 +60,7 @@ class Trainer:
         self.threads = threads_for(config, self.players.values())
         self.meters = Meters(config.log.window)
         self.sentinel = Sentinel(config.sentinel)
+        self.lags = Lags(config.pool)
         self.callbacks = Callbacks(callbacks)
         self.callbacks.connect(self.pool)
         self.steps = self.episodes = 0
@@ -121,10 +125,13 @@ class Trainer:
     def round(self) -> None:
         """One turn: collect, store, learn."""
         phases, train = self.meters.phases, self.config.train
-        messages = {name: player.message(self.steps) for name, player in self.players.items()}
+        messages = self._messages()
         left = None if train.max_steps is None else train.max_steps - self.steps
         finished = None if train.max_episodes is None else train.max_episodes - self.episodes
         phases.switch(TRANSPORT)
+        if self.config.pool.mode == "async":
+            self._round_async(messages, left)
+            return
         steps = left if left is not None and left < self._room else None
         episodes = finished if finished is not None and finished < self._room else None
         self.pool.submit(messages, self.rows, steps=steps, episodes=episodes)
@@ -135,11 +142,49 @@ class Trainer:
             self._take(collector, chunks)
         for player in self.players.values():
             self._learn(player)
-        phases.switch(UPDATE)  # normalisers learn, too
+        self._observe(gathered)
+
+    def _round_async(self, messages: dict[str, Message], left: int | None) -> None:
+        """Whatever has come, chunk by chunk; while updates are done, the workers go on."""
+        if not self._ahead():
+            self.pool.submit(messages, self.rows, steps=left)
+        wait = not any(player.store is not None and player.store.ready() for player in self.players.values())
+        gathered = self.pool.gather(wait)
+        self._count_times()
+        self.meters.phases.switch(SAMPLE)
+        for collector, chunks in gathered:
+            self._take(collector, chunks)
+        for player in self.players.values():
+            self._learn(player)
+        self._observe(gathered)
+
+    def _ahead(self) -> bool:
+        """Whether the workers are so far ahead of the learner that they wait (pool.ahead)."""
+        chunks = (self.config.pool.ahead or math.inf) * self.config.pool.workers
+        rows, owed = self.rows * self.config.env.num, 0.0
+        for player in self.players.values():
+            if isinstance(player.store, ReplayStore):
+                owed = max(owed, player.store.owed / (player.config.store.updates_per_step * rows))
+        return max(owed, self.pool.waiting) > chunks
+
+    def _go_on(self) -> bool:
+        """Let workers that are done go on; true if so many chunks wait that they should be stored first."""
+        before, limit = self.meters.phases.switch(TRANSPORT), self.config.train.max_steps
+        left = None if limit is None else limit - self.steps
+        waiting = self.pool.refill(self._messages, self.rows, left, hold=self._ahead())  # type: ignore[union-attr]
+        self.meters.phases.switch(before)
+        return waiting >= self.config.pool.workers
+
+    def _messages(self) -> dict[str, Message]:
+        return {name: player.message(self.steps) for name, player in self.players.items()}
+
+    def _observe(self, gathered: list[tuple[int, dict[str, Chunk]]]) -> None:
+        """Normalisers learn, too."""
+        self.meters.phases.switch(UPDATE)
         for _, chunks in gathered:
             for name, chunk in chunks.items():
                 self.players[name].observe(chunk)
-        phases.switch(OTHER)
+        self.meters.phases.switch(OTHER)
 
     def _learn(self, player: Player) -> None:
         phases, limit, store = self.meters.phases, self.config.train.max_updates, player.store
@@ -157,6 +202,8 @@ class Trainer:
                     phases.switch(UPDATE)
                 if limit is not None and self.updates >= limit:
                     break
+            if self.config.pool.mode == "async" and self._go_on():
+                break
 
     def _note(self, player: Player, outputs: list[Outputs], batch: Any) -> None:
         for out in outputs:
@@ -167,7 +214,10 @@ class Trainer:
 
     def _take(self, collector: int, chunks: dict[str, Chunk]) -> None:
         for name, chunk in chunks.items():
-            self.players[name].take(chunk)
+            player = self.players[name]
+            newer = self.pool.waiting if player.algo.store_kind == "rollout" else 0
+            if self.lags.admits(player.learner.updates - chunk.version, chunk.steps, newer):
+                player.take(chunk)
         steps, ended = taken(chunks)
         self.steps += steps
         self.worker_steps[collector] += steps
@@ -239,7 +289,7 @@ class Trainer:
         self.players.check()
         metrics: dict[str, Any] = {"steps": self.steps, "updates": self.updates, "episodes": self.episodes}
         metrics |= self.meters.report(self.steps, self.updates, **self.players.counts()) | self._pending
-        metrics |= self.players.metrics() | self.pool.metrics()
+        metrics |= self.players.metrics() | self.pool.metrics() | self.lags.report()
         self._pending = {}
         self.sentinel.report(metrics)
         self._check_goals(metrics)

@@ -1,0 +1,55 @@
+"""Asynchronous runs: workers in processes that do not wait for the learner. `pool=ray` runs the same on a cluster."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rookery.zoo.classic import CARTPOLE_DQN
+
+_TWO = {"kind": "process", "workers": 2, "mode": "async"}
+# values near 1: with one update per rollout the critic would not come near 100 in time
+_SMALL = [{"name": "reward_scale", "kwargs": {"factor": 0.05}}]
+
+CARTPOLE_IMPALA: dict[str, Any] = {
+    "algo": {
+        "name": "impala",
+        "lr": {"kind": "linear", "start": 3e-3, "end": 0.0, "steps": None},
+        "optimiser": "adam",
+        "rollout": 32,
+        "entropy_bonus": 0.001,
+        "max_grad_norm": 0.5,
+    },
+    "env": {"id": "CartPole-v1", "num": 8, "train_wrappers": _SMALL},
+    "pool": _TWO | {"max_lag": 20},
+    "train": {"max_steps": 299_008},
+}
+
+CARTPOLE_APPO: dict[str, Any] = {
+    "algo": {
+        "name": "appo",
+        "gamma": 0.98,
+        "lr": {"kind": "linear", "start": 1e-3, "end": 0.0, "steps": None},
+        "rollout": 32,
+        "epochs": 10,
+        "minibatches": 1,
+    },
+    "env": {"id": "CartPole-v1", "num": 8},
+    "pool": _TWO | {"max_lag": 100, "ahead": 1},  # nothing is dropped
+    "train": {"max_steps": 200_704},
+}
+
+CARTPOLE_APEX: dict[str, Any] = CARTPOLE_DQN | {
+    "algo": CARTPOLE_DQN["algo"]
+    | {
+        "lr": {"kind": "linear", "start": 5e-4, "end": 1e-5, "steps": 140_000},
+        "epsilon": 0.4,
+        "epsilon_spread": 7.0,
+        "rollout": 16,
+    },
+    "env": {"id": "CartPole-v1", "num": 4},
+    "pool": _TWO | {"max_lag": 2_000, "ahead": 4},  # the ratio of updates and steps is kept
+    "store": CARTPOLE_DQN["store"]
+    | {"priority": {"alpha": 0.5, "beta": 1.0, "initial": "actor"}, "updates_per_step": 0.25},
+    "train": {"max_steps": 150_000},
+    "eval": {"every_steps": 15_000},
+}

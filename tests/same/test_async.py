@@ -1,0 +1,111 @@
+"""Asynchronous pools: nothing is lost or counted twice, lag is measured and bounded, limits are met."""
+
+import os
+import signal
+
+import pytest
+
+from rookery import Trainer, load_config
+from rookery.core.errors import ConfigError
+from rookery.run.config import PoolConfig
+from rookery.run.lags import Lags
+from same.test_pools import COMMON, rounds
+
+DQN = ["store.min_fill=40", "store.batch_size=16", "store.capacity=2000", "algo.rollout=8"]
+IMPALA = ["algo.rollout=8"]
+
+
+def trainer_of(algo, words, *more, kind="process"):
+    overrides = [*COMMON, f"pool={kind}", "pool.workers=2", "pool.mode=async", *words, *more]
+    return Trainer(load_config(algo=algo, env="same.telling:Telling-v0", overrides=overrides))
+
+
+@pytest.mark.parametrize(("algo", "words"), [("dqn", DQN), ("impala", IMPALA)])
+def test_a_run_ends_exactly_at_its_limit_and_says_how_old_its_data_were(algo, words):
+    with trainer_of(algo, words, "train.max_steps=603", "log.every_steps=100") as trainer:
+        told = [progress.metrics for progress in trainer]
+        assert trainer.steps == sum(trainer.worker_steps) == 603
+        assert trainer.updates > 5
+        assert all(steps > 0 for steps in trainer.worker_steps)
+        assert "depends on timing" in trainer.exact()
+        assert told[-1]["pool/dropped_steps"] >= 0
+        assert any(line.get("pool/lag_max", 0) >= 0 for line in told)
+        if algo == "dqn":
+            assert trainer.store.counts()["inserts"] == 603  # a replay drops nothing that is not too old
+
+
+def test_chunks_that_are_too_old_or_crowded_are_dropped_and_counted():
+    lags = Lags(PoolConfig(kind="process", mode="async", workers=2, max_lag=3))
+    assert lags.admits(0, 8)
+    assert lags.admits(3, 8)
+    assert not lags.admits(4, 8)
+    assert lags.admits(1, 8, newer=4)
+    assert not lags.admits(1, 8, newer=5)  # more than two per worker wait behind it
+    # mean of 0, 3 and 1; the second report has nothing to tell but what was dropped
+    assert lags.report() == {"pool/dropped_steps": 16.0, "pool/lag_mean": 4 / 3, "pool/lag_max": 3.0}
+    assert lags.report() == {"pool/dropped_steps": 16.0}
+
+
+def test_in_rounds_nothing_is_dropped_and_nothing_said():
+    lags = Lags(PoolConfig(kind="process", workers=2, max_lag=0))
+    assert lags.admits(10, 8, newer=100)
+    assert lags.report() == {}
+
+
+def test_workers_that_are_too_far_ahead_wait_so_that_the_ratio_of_updates_and_steps_is_kept():
+    with trainer_of("dqn", DQN, "train.max_steps=800", "pool.ahead=1", "store.updates_per_step=0.5") as trainer:
+        rounds(trainer, 700)
+        owed = 0.5 * (trainer.steps - 40) - trainer.updates
+        assert owed <= 0.5 * (2 + 2) * 16  # of two waiting chunks, and of two that were under way
+        for _ in trainer:
+            pass
+        assert trainer.steps == 800
+
+
+def test_a_killed_worker_is_replaced_while_the_other_goes_on():
+    with trainer_of("impala", IMPALA, "train.max_steps=2000", "env.faults.backoff_seconds=0") as trainer:
+        rounds(trainer, 200)
+        os.kill(trainer.pool.pids()[1][0], signal.SIGKILL)
+        for _ in trainer:
+            pass
+        assert trainer.steps == sum(trainer.worker_steps) == 2000
+        assert trainer.pool.metrics()["pool/renewals"] == 1.0
+
+
+def test_a_checkpoint_of_an_asynchronous_run_can_be_resumed():
+    with (
+        trainer_of("dqn", DQN, "train.max_steps=400") as first,
+        trainer_of("dqn", DQN, "train.max_steps=400") as second,
+    ):
+        rounds(first, 200)
+        second.restore(first.state())
+        assert second.steps == first.steps
+        for _ in second:
+            pass
+        assert second.steps == 400
+
+
+@pytest.mark.parametrize(
+    ("algo", "words", "told"),
+    [
+        ("impala", ["pool.mode=async"], "needs workers elsewhere, but pool.kind=local"),
+        (
+            "ppo",
+            ["pool=process", "pool.mode=async"],
+            "older weights, for which algo.name=ppo does not correct. Use impala or appo",
+        ),
+        ("dqn", ["pool=ray", "pool.mode=async", "train.max_episodes=5"], "train.max_episodes is counted exactly"),
+    ],
+)
+def test_what_cannot_be_asynchronous_is_refused(algo, words, told):
+    with pytest.raises(ConfigError, match=told):
+        load_config(algo=algo, env="CartPole-v1", overrides=words)
+
+
+@pytest.mark.slow
+def test_ray_is_asynchronous_too(cluster):
+    with trainer_of("impala", IMPALA, "train.max_steps=600", kind="ray") as trainer:
+        for _ in trainer:
+            pass
+        assert trainer.steps == sum(trainer.worker_steps) == 600
+        assert all(steps > 0 for steps in trainer.worker_steps)
