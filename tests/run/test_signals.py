@@ -8,10 +8,11 @@ import subprocess
 import sys
 import textwrap
 import threading
+import time
 
 import pytest
 
-from rookery.run.signals import SIGNALS, Preemption
+from rookery.run.signals import SAME, SIGNALS, Preemption
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGUSR1])
@@ -23,6 +24,14 @@ def test_the_first_signal_only_sets_requested_and_handlers_come_back(number: int
         assert preemption.requested == number
     assert [signal.getsignal(each) for each in SIGNALS] == before
     assert preemption.requested == number  # still known when the exit code is chosen
+
+
+def test_a_request_that_comes_twice_at_the_same_time_is_one_request() -> None:
+    """`timeout 60 rookery …` signals its child and then its group; a batch script forwards what its children got already."""
+    with Preemption() as preemption:
+        os.kill(os.getpid(), signal.SIGTERM)
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert preemption.requested == signal.SIGTERM
 
 
 def test_handlers_come_back_after_an_error() -> None:
@@ -38,6 +47,7 @@ def test_the_second_ctrl_c_interrupts_at_once() -> None:
     def twice() -> None:
         with Preemption():
             os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(SAME)
             os.kill(os.getpid(), signal.SIGINT)
             pytest.fail("the second signal did nothing")
 
@@ -54,11 +64,12 @@ def in_a_child(code: str) -> subprocess.CompletedProcess[str]:
 
 def test_the_second_sigterm_ends_the_process() -> None:
     done = in_a_child("""
-        import os, signal
+        import os, signal, time
         from rookery.run.signals import Preemption
         with Preemption() as preemption:
             os.kill(os.getpid(), signal.SIGTERM)
             print("asked", preemption.requested, flush=True)
+            time.sleep(0.2)
             os.kill(os.getpid(), signal.SIGTERM)
             print("still here", flush=True)
     """)

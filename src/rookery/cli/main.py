@@ -13,7 +13,7 @@ from typing import Any
 
 import typer
 
-from rookery.cli import cache, check, configs, doctor, evaluate, names, train
+from rookery.cli import cache, check, configs, doctor, evaluate, launch, names, train
 from rookery.core.errors import RookeryError, UsageError
 
 app = typer.Typer(
@@ -33,6 +33,7 @@ app.command("check-env")(check.check_env)
 app.command("doctor")(doctor.doctor)
 app.command("cache")(cache.cache)
 app.add_typer(configs.app, name="config")
+app.add_typer(launch.app, name="launch")
 
 # typer brings its own copy of click or uses the installed one, depending on its version: take the class it really raises.
 _ClickException: type[Exception] = next(cls for cls in typer.BadParameter.__mro__ if cls.__name__ == "ClickException")

@@ -35,11 +35,12 @@ def sort_words(words: Sequence[str] | None) -> Words:
     return Words(plain[0] if plain else None, [word for word in words or () if "=" in word])
 
 
-def as_overrides(algo: str | None, env: str | None, seed: int | None) -> list[str]:
-    """`--algo`, `--env` and `--seed` as overrides, so that a contradiction with `key=value` is noticed."""
+def as_overrides(algo: str | None, env: str | None, seed: int | None, cluster: str | None = None) -> list[str]:
+    """`--algo`, `--env`, `--seed` and `--cluster` as overrides, so that a contradiction with `key=value` is noticed."""
     from rookery.core.overrides import override
 
     given = {"algo.name": algo, "env.id": env, "run.seed": seed}
+    given |= {"pool.kind": None if cluster is None else "ray", "pool.cluster": cluster}
     return [override(key, value) for key, value in given.items() if value is not None]
 
 

@@ -27,6 +27,7 @@ def train(
     resume: Path = typer.Option(None, metavar="DIR", help="Go on with the run in this folder, exactly."),
     on_exists: str = typer.Option(None, metavar="fail|resume|new", help="What to do if --out holds a run already."),
     init_from: str = typer.Option(None, metavar="RUN[@best|last|STEP]", help="Start with the weights of another run."),
+    cluster: str = typer.Option(None, metavar="local|auto|ADDRESS", help="Collectors on Ray: pool=ray pool.cluster=…"),
 ) -> int:
     """Train a policy, or go on training one.
 
@@ -35,7 +36,7 @@ def train(
     if on_exists not in (None, "fail", "resume", "new"):
         raise UsageError(f"--on-exists: expected fail, resume or new, got {on_exists!r}")
     named = sources.sort_words(words)
-    extra = sources.as_overrides(algo, env, seed)
+    extra = sources.as_overrides(algo, env, seed, cluster)
     options = {"resume": resume, "init_from": init_from, "on_exists": on_exists, "out": out}
     if resume is not None:
         yaml = file if file is not None and file.suffix != ".py" else None  # a .py may hold the env and callbacks

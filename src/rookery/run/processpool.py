@@ -27,7 +27,6 @@ from rookery.run.remote import RemotePool
 from rookery.run.station import Haul, Orders, Recipe, Station
 
 LOOK = 1.0  # seconds between looks at whether a worker that does not answer still moves
-PARTING = 3.0  # seconds for a worker to close its envs
 
 
 class ProcessPool(RemotePool):
@@ -73,7 +72,6 @@ class PipeLine:
         self._seen, self._since = -1, 0.0  # what its counter said last, and since when
         # it may have children, so it is no daemon; and nothing may keep this process from ending
         self._last = Finalize(self, kill_quietly, (self.pid,), exitpriority=10)
-        self.answer("start")
 
     def ask(self, name: str, *args: Any) -> None:
         self._process.ask(name, *args)
@@ -106,12 +104,14 @@ class PipeLine:
             haul.chunks[name] = _with_arrays(chunk, self._ground.arrays(haul.layout), f"{name}/")
         return haul
 
-    def end(self) -> None:
+    def part(self) -> None:
+        self._process.part()
+
+    def end(self, seconds: float) -> None:
         if not self._last.still_active():
             return
         self._last.cancel()
-        self._process.part()
-        self._process.end(PARTING)
+        self._process.end(seconds)
         self._ground.close()
         self._beats.close()
 

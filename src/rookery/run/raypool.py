@@ -9,12 +9,12 @@ from __future__ import annotations
 import math
 import os
 import pickle
-import shutil
+import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, NoReturn
 
 from rookery.core.errors import ConfigError, EnvError, RookeryError
 from rookery.envs.process import Lost
@@ -24,7 +24,10 @@ from rookery.run.remote import RemotePool
 from rookery.run.station import Orders, Recipe, Station
 
 INSTALL = 'pool=ray needs the package ray: pip install "rookery[ray]"'
-PARTING = 5.0  # seconds for an actor to close its envs
+LONGEST_PATH = 107 - len(
+    "/session_2026-01-01_00-00-00_000000_0000000/sockets/plasma_store"
+)  # of a folder for Ray's sockets
+TIDY = "import shutil, sys; sys.stdin.read(); shutil.rmtree(sys.argv[1], ignore_errors=True)"
 
 
 def ray_module() -> Any:
@@ -42,19 +45,19 @@ class Cluster:
     def __init__(self, address: str, cpus: float = 0.0):
         """`cpus`: for how many workers a cluster that is started here has room, however many CPUs there are."""
         self.ray = ray_module()
-        self._folder: str | None = None
+        self._folder: Folder | None = None
         if self.ray.is_initialized():
             return  # whoever connected will part, too
         os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # else Ray warns of GPUs that nobody uses
         options: dict[str, Any] = {"log_to_driver": False, "include_dashboard": False, "logging_level": "ERROR"}
         if address == "local":
-            self._folder = tempfile.mkdtemp(prefix="rookery-ray-")
-            options |= {"_temp_dir": self._folder, "num_cpus": max(os.cpu_count() or 1, math.ceil(cpus))}
+            self._folder = Folder()
+            options |= {"_temp_dir": self._folder.path, "num_cpus": max(os.cpu_count() or 1, math.ceil(cpus))}
         else:
             options.pop("include_dashboard")
         try:
             self.ray.init(address=address, **options)
-        except (ConnectionError, RuntimeError, ValueError) as error:
+        except (OSError, RuntimeError, ValueError) as error:
             self.part()
             raise ConfigError(
                 f"no Ray cluster at pool.cluster={address}: {error}. Start one with `ray start --head`, or set pool.cluster=local."
@@ -67,7 +70,25 @@ class Cluster:
         if self._mine:
             self.ray.shutdown()
         if self._folder is not None:
-            shutil.rmtree(self._folder, ignore_errors=True)
+            self._folder.remove()
+
+
+class Folder:
+    """A temporary folder that is removed also if this process is killed: by a child that waits for its end."""
+
+    def __init__(self) -> None:
+        prefix = f"rookery-ray-{os.getpid()}-"
+        usual = tempfile.gettempdir()
+        # Ray makes sockets in it, whose names must be short; /tmp is where Ray itself would make them
+        self.path = tempfile.mkdtemp(
+            prefix=prefix, dir=usual if len(usual) + len(prefix) + 9 <= LONGEST_PATH else "/tmp"
+        )
+        command = [sys.executable, "-ISc", TIDY, self.path]
+        # a session of its own: what is sent to our group of processes is not for it
+        self._child = subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True)
+
+    def remove(self) -> None:
+        self._child.communicate()
 
 
 class RayPool(RemotePool):
@@ -136,7 +157,6 @@ class ActorLine:
         self._actor = actor.remote(list(sys.path), packed)
         self._owed = self._actor.pid.remote()
         self.pid = 0
-        self.pid = self.answer("start")
 
     def ask(self, name: str, *args: Any) -> None:
         self._owed = self._actor.ask.remote(name, *args)
@@ -151,7 +171,7 @@ class ActorLine:
         errors = self._ray.exceptions
         try:
             # a round may take its time: the watchdog inside the actor ends an env that hangs, and Ray notices nodes that are gone
-            return self._ray.get(self._owed, timeout=None if name == "collect" else self._seconds)
+            told = self._ray.get(self._owed, timeout=None if name == "collect" else self._seconds)
         except errors.GetTimeoutError as error:
             raise Lost(
                 f"did not answer within {self._seconds:g} s ({name}). Has the cluster room for it? It wants {self._wants()}"
@@ -160,9 +180,11 @@ class ActorLine:
             self._failed(error)
         except errors.RayError as error:  # the actor, its node, or an object on that node is gone
             raise Lost(f"is gone ({type(error).__name__}: {str(error).strip().splitlines()[0]})") from error
-        return None
+        if name == "start":
+            self.pid = told
+        return told
 
-    def _failed(self, error: Any) -> None:
+    def _failed(self, error: Any) -> NoReturn:
         """Raise what was raised in the actor: our own sentences as they are."""
         cause = error.cause
         if isinstance(cause, RookeryError):
@@ -174,7 +196,12 @@ class ActorLine:
     def _wants(self) -> str:
         return "the CPUs and GPUs of pool.cpus and pool.gpus"
 
-    def end(self) -> None:
-        with suppress(self._ray.exceptions.RayError, RookeryError):  # it is gone, or too busy: the next line ends it
-            self._ray.get(self._actor.close.remote(), timeout=PARTING)
+    def part(self) -> None:
+        with suppress(self._ray.exceptions.RayError):  # it is gone
+            self._owed = self._actor.close.remote()
+
+    def end(self, seconds: float) -> None:
+        if seconds:
+            with suppress(self._ray.exceptions.RayError):  # it is gone, or too busy: the next line ends it
+                self._ray.get(self._owed, timeout=seconds)
         self._ray.kill(self._actor)

@@ -32,10 +32,14 @@ from rookery.run.station import Haul, Orders, Recipe, generators_of
 
 log = logging.getLogger(__name__)
 NAP = 0.0005  # seconds between looks at workers of whom none is done
+PARTING = 3.0  # seconds for all workers together to close their envs
 
 
 class Line(Protocol):
-    """The way to one worker. Every method raises `Lost` if there is nobody at the other end any more."""
+    """The way to one worker, which is being started; `answer("start")` waits for it.
+
+    Every method raises `Lost` if there is nobody at the other end any more.
+    """
 
     pid: int
 
@@ -52,8 +56,12 @@ class Line(Protocol):
         """What it says to the last question. Errors that it has a sentence for are raised here."""
         ...
 
-    def end(self) -> None:
-        """Gone for certain when this returns."""
+    def part(self) -> None:
+        """Ask it to close its envs and go, without waiting."""
+        ...
+
+    def end(self, seconds: float) -> None:
+        """Gone for certain when this returns: killed, unless it goes by itself in time."""
         ...
 
 
@@ -194,8 +202,14 @@ class RemotePool:
     # --- workers ---
 
     def _start(self) -> None:
-        for w in range(len(self._lines), len(self)):
+        new = range(len(self._lines), len(self))
+        for w in new:
             self._lines.append(self._line(self._recipe(w)))
+        for w in new:  # they have all been started: now wait for them
+            try:
+                self._lines[w].answer("start")
+            except Lost as error:
+                self._renew(w, str(error))
         if self._saved is not None:
             saved, self._saved = self._saved, None
             for w in range(len(self)):
@@ -210,7 +224,7 @@ class RemotePool:
             told = f"pool worker {w} (pid {self._lines[w].pid}) {why}"
             patience, borne = self._patience[w], self._patience[w].bears(self._since[w])
             self._since[w] = 0
-            self._lines[w].end()
+            self._lines[w].end(0.0)
             if not borne:
                 raise EnvError(
                     f"{told}, {patience.failures} times in a row (env.faults.renewals={self.config.env.faults.renewals}). "
@@ -223,6 +237,7 @@ class RemotePool:
             self._renewed[w] += 1
             self._lines[w] = self._line(self._recipe(w))
             try:
+                self._lines[w].answer("start")
                 for call in self._told.values():
                     self._lines[w].ask("call", *call)
                     self._lines[w].answer("call")
@@ -307,8 +322,11 @@ class RemotePool:
         self._done, self._saved, self._behind = [], state, True
 
     def close(self) -> None:
-        for line in self._lines:
-            line.end()
-        self._lines = []
+        lines, self._lines = self._lines, []
+        for line in lines:
+            line.part()
+        until = time.monotonic() + PARTING
+        for line in lines:
+            line.end(max(until - time.monotonic(), 0.0))
         if self.spare is not None:
             self.spare.close()

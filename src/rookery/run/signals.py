@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import signal
 import threading
+import time
 from types import FrameType, TracebackType
 from typing import Any
 
 SIGNALS = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGINT", "SIGUSR1") if hasattr(signal, name))
+SAME = 0.2  # seconds: signals so close are one request that came on two ways, from a job system to all processes and from its script
 
 
 class Preemption:
@@ -21,6 +23,7 @@ class Preemption:
         self.requested: int | None = None
         self._before: dict[int, Any] = {}
         self._process = 0
+        self._since = 0.0
 
     def __enter__(self) -> Preemption:
         self.requested = None
@@ -43,7 +46,9 @@ class Preemption:
     def _handle(self, number: int, frame: FrameType | None) -> None:
         forked = os.getpid() != self._process  # a forked worker inherits handlers but has nothing to save
         if self.requested is None and not forked:
-            self.requested = number
+            self.requested, self._since = number, time.monotonic()
+            return
+        if not forked and time.monotonic() - self._since < SAME:
             return
         self._restore()
         if number == signal.SIGINT:
