@@ -44,6 +44,15 @@ GATES = {
     "cartpole-novel-r2d2": Gate(10, 450.0),
     "cartpole-novel-ppo-lstm": Gate(10, 450.0),
     "cartpole-dqn-per": Gate(10, 475.0),
+    "cartpole-c51": Gate(10, 475.0),
+    "cartpole-rainbow": Gate(10, 475.0),
+    "cartpole-qrdqn": Gate(10, 475.0),
+    "cartpole-iqn": Gate(10, 475.0),
+    "cartpole-fqf": Gate(10, 475.0),
+    "cartpole-mdqn": Gate(10, 475.0),
+    "cartpole-pqn": Gate(10, 475.0),
+    "cartpole-novel-drqn": Gate(10, 450.0),
+    "acrobot-qrdqn": Gate(5, -85.0),
 }
 EPISODES, TEST_SEED = 100, 1_000_003
 
