@@ -6,6 +6,7 @@ import torch
 from algos.test_memory import GRU, TWO, windows
 from algos.test_memory import OBS as SEEN
 from algos.test_updates import CASES, learner
+from algos.test_values import CASES as VALUES
 from rookery.algos.r2d2 import R2D2, R2D2Config
 
 WITH_MEMORY = {
@@ -24,11 +25,11 @@ def far(a, b):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [*CASES, *WITH_MEMORY])
+@pytest.mark.parametrize("name", [*CASES, *WITH_MEMORY, *VALUES])
 def test_gradient_and_parameters_agree_at_fifty_states_of_an_eager_run(name, artefacts):
-    make, batch_of = (CASES | WITH_MEMORY)[name]
+    make, batch_of = (CASES | WITH_MEMORY | VALUES)[name]
     eager, compiled = learner(make()), learner(make(), "compiled", artefacts)
-    prepared = (lambda i: eager.prepare(batch_of(i))) if name == "ppo" else batch_of
+    prepared = (lambda i: eager.prepare(batch_of(i))) if name in ("ppo", "pqn") else batch_of
     assert eager.mode != compiled.mode
     for i in range(50):
         batch = prepared(i)

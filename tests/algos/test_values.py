@@ -151,7 +151,9 @@ def test_the_fraction_network_gets_the_explicit_gradient():
     cos = lambda degrees: math.cos(math.radians(degrees))  # noqa: E731
     slope = 2 * (1 - cos(36)) - 1.0 - (1 - cos(18))
     assert out.metrics["fraction/loss"] == pytest.approx(0.2 * slope, abs=1e-5)
-    gradient = 0.16 * slope  # of the first logit; the second has its negative, and so have the weights of three inputs of 1
+    gradient = (
+        0.16 * slope
+    )  # of the first logit; the second has its negative, and so have the weights of three inputs of 1
     assert out.metrics["fraction/grad_norm"] == pytest.approx(abs(gradient) * math.sqrt(8), rel=1e-4)
     step = 0.1 * gradient / (math.sqrt(0.05) * abs(gradient) + 1e-5)
     assert fraction.propose.bias[0].item() == pytest.approx(math.log(0.2) - step, abs=1e-4)
@@ -255,7 +257,8 @@ DOUBLE = [name for name in REPLAYED if name != "mdqn"]
 
 
 @pytest.mark.parametrize(
-    ("name", "options"), [(n, {"double": True}) for n in DOUBLE] + [(n, {"dueling": True, "noisy": True}) for n in REPLAYED]
+    ("name", "options"),
+    [(n, {"double": True}) for n in DOUBLE] + [(n, {"dueling": True, "noisy": True}) for n in REPLAYED],
 )
 def test_double_dueling_and_noisy_updates_can_be_traced(name, options):
     it = learner(REPLAYED[name](**options))
@@ -269,7 +272,11 @@ def test_double_dueling_and_noisy_updates_can_be_traced(name, options):
 def test_an_illegal_action_is_not_chosen_for_the_bootstrap(name):
     """Action 0 would be worth more, and is illegal: the target is the same as if it were worth nothing."""
     make = {"c51": C51, "rainbow": Rainbow, "qrdqn": QRDQN, "iqn": IQN, "fqf": FQF, "mdqn": MDQN}[name]
-    options = {"c51": {"atoms": 3}, "rainbow": {"atoms": 3, "dueling": False, "noisy": False}, "qrdqn": {"quantiles": 2}}
+    options = {
+        "c51": {"atoms": 3},
+        "rainbow": {"atoms": 3, "dueling": False, "noisy": False},
+        "qrdqn": {"quantiles": 2},
+    }
     found = []
     for better in (0.0, SURE):
         it = learner(make(make.Config(**options.get(name, {})), MASKED, TWO, SMALL))
@@ -282,14 +289,20 @@ def test_an_illegal_action_is_not_chosen_for_the_bootstrap(name):
         batch = plain(action=torch.ones(8, dtype=torch.int64))
         nested = {key: {"obs": batch[key], "action_mask": mask} for key in ("obs", "next_obs")}
         found.append(it.step(batch | nested)[0].metrics["target_mean"])
-    wanted = 1.0 if name in ("c51", "rainbow") else 1.5  # 1 + ½ · 0 or 1 + ½ · 1; without a choice Munchausen adds nothing
+    wanted = (
+        1.0 if name in ("c51", "rainbow") else 1.5
+    )  # 1 + ½ · 0 or 1 + ½ · 1; without a choice Munchausen adds nothing
     assert found == pytest.approx([wanted] * 2, abs=1e-4)
 
 
 def test_nested_observations_reach_distributions():
     parts = spec_of(spaces.Dict({"a": spaces.Box(-1, 1, (2,), np.float32), "b": spaces.Discrete(3)}))
     obs = {"a": torch.randn(8, 2), "b": torch.randint(0, 3, (8,))}
-    for make, config in ((C51, C51Config()), (IQN, IQNConfig(samples=4, target_samples=4)), (FQF, FQFConfig(fractions=4))):
+    for make, config in (
+        (C51, C51Config()),
+        (IQN, IQNConfig(samples=4, target_samples=4)),
+        (FQF, FQFConfig(fractions=4)),
+    ):
         it = learner(make(config, parts, TWO, SMALL))
         assert math.isfinite(it.step(plain() | {"obs": obs, "next_obs": obs})[0].metrics["q/loss"])
 
@@ -301,7 +314,10 @@ def test_nested_observations_reach_distributions():
         (lambda: IQNConfig(risk_eta=0.5), "algo.risk_eta=0.5 would be ignored: algo.risk=neutral has no parameter"),
         (lambda: IQNConfig(risk="cvar", risk_eta=1.5), "algo.risk_eta=1.5: algo.risk=cvar needs 0 < η ≤ 1"),
         (lambda: IQNConfig(risk="cpw", risk_eta=-1.0), "algo.risk_eta=-1: algo.risk=cpw needs η > 0"),
-        (lambda: ModelConfig(layer_norm=True, layers=[{"type": "linear", "size": 4}]), "model.layer_norm belongs to hidden"),
+        (
+            lambda: ModelConfig(layer_norm=True, layers=[{"type": "linear", "size": 4}]),
+            "model.layer_norm belongs to hidden",
+        ),
     ],
 )
 def test_options_that_contradict_each_other_are_refused(make, words):
@@ -312,7 +328,9 @@ def test_options_that_contradict_each_other_are_refused(make, words):
 
 def test_priorities_of_two_kinds_are_not_mixed():
     words = ["store.priority={initial: actor}", "train.max_steps=2000"]
-    with pytest.raises(ConfigError, match=r"store\.priority\.initial=actor gives new steps their TD error, but algo\.name=c51"):
+    with pytest.raises(
+        ConfigError, match=r"store\.priority\.initial=actor gives new steps their TD error, but algo\.name=c51"
+    ):
         load_config(algo="c51", env="CartPole-v1", overrides=words)
     load_config(algo="mdqn", env="CartPole-v1", overrides=words)  # its priorities are TD errors
 

@@ -132,7 +132,10 @@ def test_the_gradient_of_the_divergence_is_that_of_the_cross_entropy() -> None:
 
 
 def test_moved_quantiles() -> None:
-    assert moved(torch.tensor([[1.0, 2.0], [3.0, 4.0]]), row(1.0, 5.0), row(0.5, 0.0)).tolist() == [[1.5, 2.0], [5.0, 5.0]]
+    assert moved(torch.tensor([[1.0, 2.0], [3.0, 4.0]]), row(1.0, 5.0), row(0.5, 0.0)).tolist() == [
+        [1.5, 2.0],
+        [5.0, 5.0],
+    ]
 
 
 @pytest.mark.parametrize(
@@ -143,7 +146,11 @@ def test_moved_quantiles() -> None:
         ("pow", -2.0, [1 - 0.75 ** (1 / 3), 1 - 0.5 ** (1 / 3)]),
         ("pow", 1.0, [0.5, math.sqrt(0.5)]),  # ¼ and ½ to the power ½
         ("cpw", 0.5, [0.5 / (0.5 + math.sqrt(0.75)) ** 2, math.sqrt(0.5) / (2 * math.sqrt(0.5)) ** 2]),
-        ("wang", -0.75, [0.07715, 0.2266]),  # Φ(−0.6745 − 0.75), between Φ(−1.42) = 0.0778 and Φ(−1.43) = 0.0764; Φ(−0.75)
+        (
+            "wang",
+            -0.75,
+            [0.07715, 0.2266],
+        ),  # Φ(−0.6745 − 0.75), between Φ(−1.42) = 0.0778 and Φ(−1.43) = 0.0764; Φ(−0.75)
     ],
 )
 def test_distorted_fractions_by_hand(risk: Risk, eta: float, wanted: list[float]) -> None:

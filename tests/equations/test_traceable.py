@@ -59,7 +59,9 @@ LOSSES: dict[str, Loss] = {
     "soft_value": lambda b: v.soft_value(b.x, 0.3, b.mask),
     "munchausen_bonus": lambda b: v.munchausen_bonus(b.x, b.action, 0.3, -1.0),
     "greedy_action": lambda b: v.pick(b.x, v.greedy_action(b.y, b.mask)),
-    "kl_divergence": lambda b: q.kl_divergence(b.y.softmax(-1), q.pick_row(b.x.unsqueeze(-2), b.action * 0).log_softmax(-1)),
+    "kl_divergence": lambda b: q.kl_divergence(
+        b.y.softmax(-1), q.pick_row(b.x.unsqueeze(-2), b.action * 0).log_softmax(-1)
+    ),
     "moved": lambda b: q.moved(b.x, b.a, b.bit),
     "distort_a": lambda b: q.distort(b.x.sigmoid(), "cpw", 0.7) + q.distort(b.x.sigmoid(), "cvar", 0.3),
     "distort_b": lambda b: q.distort(b.x.sigmoid(), "wang", -0.5) + q.distort(b.x.sigmoid(), "pow", -2.0),

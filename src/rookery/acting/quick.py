@@ -258,9 +258,7 @@ def _softmax(x: np.ndarray, axis: int, half: bool) -> np.ndarray:
     return shares / shares.sum(axis, keepdims=True)
 
 
-def _layer_norm(
-    x: np.ndarray, shape: tuple[int, ...], weight: Any, bias: Any, eps: float, part: int = 0
-) -> np.ndarray:
+def _layer_norm(x: np.ndarray, shape: tuple[int, ...], weight: Any, bias: Any, eps: float, part: int = 0) -> np.ndarray:
     """The first of the three results; nobody asks for the others when acting."""
     axes = tuple(range(-len(shape), 0))
     apart = x - x.mean(axes, keepdims=True)

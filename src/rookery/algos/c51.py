@@ -14,7 +14,7 @@ of the targets lies on the two outermost atoms.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 from torch import Tensor, nn
@@ -56,11 +56,11 @@ class C51(Algorithm):
     """Off-policy, discrete actions."""
 
     name = "c51"
-    Config = C51Config
+    Config: ClassVar[type[CategoricalConfig]] = C51Config
     store_kind = "replay"
     actions = ("discrete",)
     targets = {"q_target": "q"}
-    defaults: dict[str, Any] = {"model": {"hidden": [128, 128], "activation": "relu"}}
+    defaults: ClassVar[dict[str, Any]] = {"model": {"hidden": [128, 128], "activation": "relu"}}
     metrics = {
         "q/loss": "mean weighted divergence D_KL(m ‖ p)",
         "q/grad_norm": "norm of the gradient before clipping",

@@ -31,4 +31,6 @@ class Rainbow(C51):
 
     name = "rainbow"
     Config = RainbowConfig
-    defaults = C51.defaults | {"store": {"priority": {"alpha": 0.5, "beta": {"kind": "linear", "start": 0.4, "end": 1.0}}}}
+    defaults = C51.defaults | {
+        "store": {"priority": {"alpha": 0.5, "beta": {"kind": "linear", "start": 0.4, "end": 1.0}}}
+    }

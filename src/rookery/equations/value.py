@@ -48,9 +48,7 @@ def soft_value(q: Tensor, temperature: float, mask: Tensor | None = None) -> Ten
     return temperature * (masked_logits(q / temperature, mask)).logsumexp(-1)
 
 
-def munchausen_bonus(
-    q: Tensor, action: Tensor, temperature: float, floor: float, mask: Tensor | None = None
-) -> Tensor:
+def munchausen_bonus(q: Tensor, action: Tensor, temperature: float, floor: float, mask: Tensor | None = None) -> Tensor:
     """τ log π(a|s) for π = softmax(Q / τ), not below `floor` ≤ 0 (Vieillard et al. 2020, eq. 2)."""
     return (temperature * categorical_logp(q / temperature, action, mask)).clamp(floor, 0.0)
 

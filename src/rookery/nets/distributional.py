@@ -1,8 +1,8 @@
 """Networks for distributions of the return, [..., A, N]: N numbers for every action.
 
-    dueling   x_i(s, a) = V_i(s) + A_i(s, a) − mean_a' A_i(s, a')          for each of the N numbers (Hessel 2018, section 3)
-    implicit  Z_τ(s, ·) = head(ψ(s) ⊙ φ(τ)),     φ(τ) = relu(W [cos(π i τ)]_{i<n} + b)          Dabney 2018b, eq. 4
-    fractions p = softmax(P ψ(s)),     τ_i = Σ_{j<i} p_j,     τ̂_i = (τ_i + τ_{i+1}) / 2         Yang 2019, section 3.2
+dueling   x_i(s, a) = V_i(s) + A_i(s, a) − mean_a' A_i(s, a')          for each of the N numbers (Hessel 2018, section 3)
+implicit  Z_τ(s, ·) = head(ψ(s) ⊙ φ(τ)),     φ(τ) = relu(W [cos(π i τ)]_{i<n} + b)          Dabney 2018b, eq. 4
+fractions p = softmax(P ψ(s)),     τ_i = Σ_{j<i} p_j,     τ̂_i = (τ_i + τ_{i+1}) / 2         Yang 2019, section 3.2
 """
 
 from __future__ import annotations
@@ -44,13 +44,23 @@ class QuantileFunction(nn.Module):
     """Quantiles at any fractions: `forward(obs, tau)` with tau [..., K], or [K] for all rows → [..., A, K]."""
 
     def __init__(
-        self, obs_spec: Tree, actions: int, cosines: int, config: ModelConfig, dueling: bool = False, noisy: bool = False
+        self,
+        obs_spec: Tree,
+        actions: int,
+        cosines: int,
+        config: ModelConfig,
+        dueling: bool = False,
+        noisy: bool = False,
     ):
         super().__init__()
         self.cosines, self.encoder = cosines, build_encoder(obs_spec, config)
         width = self.encoder.out_features
         self.embedding = linear(cosines, width, config.init)
-        self.head = Dueling(width, actions, config.init, noisy) if dueling else (noisy_layer if noisy else linear)(width, actions, config.init)
+        self.head = (
+            Dueling(width, actions, config.init, noisy)
+            if dueling
+            else (noisy_layer if noisy else linear)(width, actions, config.init)
+        )
 
     def features(self, obs: Tree) -> Tensor:
         """ψ(s) [..., F]."""
