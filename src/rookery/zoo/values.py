@@ -42,22 +42,29 @@ CARTPOLE_FQF: dict[str, Any] = _CARTPOLE | {
     "algo": _Q | {"name": "fqf", "fractions": 8, "cosines": 32, "fraction_lr": 1e-6},
 }
 
-CARTPOLE_MDQN: dict[str, Any] = _CARTPOLE | {"algo": _Q | {"name": "mdqn", "n_step": 1}}
+# the gap between actions is small beside values of 50: a head of its own for it
+CARTPOLE_MDQN: dict[str, Any] = _CARTPOLE | {
+    "algo": _Q
+    | {"name": "mdqn", "dueling": True, "lr": {"kind": "linear", "start": 1e-3, "end": 1e-5, "steps": 40_000}},
+    "store": _CARTPOLE["store"] | {"batch_size": 128, "updates_per_step": 1.0},
+    "train": {"max_steps": 50_000},
+}
 
 CARTPOLE_PQN: dict[str, Any] = {
     "algo": {
         "name": "pqn",
         "gamma": 0.98,
-        "lam": 0.9,
-        "lr": {"kind": "linear", "start": 1e-3, "end": 0.0, "steps": None},
-        "rollout": 16,
+        "lam": 0.95,
+        "lr": {"kind": "linear", "start": 5e-4, "end": 0.0, "steps": None},
+        "rollout": 32,
         "epochs": 4,
-        "minibatches": 4,
-        "epsilon": {"kind": "linear", "start": 1.0, "end": 0.05, "steps": 60_000},
+        "minibatches": 8,
+        # much exploration to the end: without replay, what is no longer seen is forgotten
+        "epsilon": {"kind": "linear", "start": 1.0, "end": 0.2, "steps": 30_000},
     },
     "env": {"id": "CartPole-v1", "num": 32},
     "model": {"hidden": [128, 128]},
-    "train": {"max_steps": 299_520},  # 585 whole rollouts
+    "train": {"max_steps": 149_504},  # 146 whole rollouts
     "eval": {"every_steps": 20_000},
 }
 
