@@ -32,21 +32,36 @@ CARTPOLE_RAINBOW: dict[str, Any] = _CARTPOLE | {
     "store": _CARTPOLE["store"] | {"priority": {"alpha": 0.5, "beta": 1.0}},
 }
 
-CARTPOLE_QRDQN: dict[str, Any] = _CARTPOLE | {"algo": _Q | {"name": "qrdqn", "quantiles": 16}}
+# the gap between actions is small beside the values: a head of its own for it, and a horizon that shows the edge from afar
+_QUANTILES: dict[str, Any] = _Q | {
+    "gamma": 0.99,
+    "double": True,
+    "dueling": True,
+    "lr": {"kind": "linear", "start": 1e-3, "end": 1e-5, "steps": 65_000},
+}
+_BATCH_128 = _CARTPOLE["store"] | {"batch_size": 128}
+
+CARTPOLE_QRDQN: dict[str, Any] = _CARTPOLE | {
+    "algo": _QUANTILES | {"name": "qrdqn", "quantiles": 8},
+    "store": _BATCH_128,
+}
 
 CARTPOLE_IQN: dict[str, Any] = _CARTPOLE | {
-    "algo": _Q | {"name": "iqn", "samples": 8, "target_samples": 8, "acting_samples": 16, "cosines": 32},
+    "algo": _QUANTILES | {"name": "iqn", "samples": 8, "target_samples": 8, "acting_samples": 16, "cosines": 32},
+    "model": {"hidden": [64, 64]},
+    "store": _BATCH_128,
 }
 
 CARTPOLE_FQF: dict[str, Any] = _CARTPOLE | {
-    "algo": _Q | {"name": "fqf", "fractions": 8, "cosines": 32, "fraction_lr": 1e-6},
+    "algo": _QUANTILES | {"name": "fqf", "fractions": 8, "cosines": 32, "fraction_lr": 1e-6},
+    "model": {"hidden": [64, 64]},
+    "store": _BATCH_128,
 }
 
-# the gap between actions is small beside values of 50: a head of its own for it
 CARTPOLE_MDQN: dict[str, Any] = _CARTPOLE | {
     "algo": _Q
     | {"name": "mdqn", "dueling": True, "lr": {"kind": "linear", "start": 1e-3, "end": 1e-5, "steps": 40_000}},
-    "store": _CARTPOLE["store"] | {"batch_size": 128, "updates_per_step": 1.0},
+    "store": _BATCH_128 | {"updates_per_step": 1.0},
     "train": {"max_steps": 50_000},
 }
 
