@@ -22,7 +22,7 @@ SETTINGS = {
     "qrdqn": REPLAYED | {"algo": Q | {"name": "qrdqn", "quantiles": 8}},
     "iqn": REPLAYED
     | {"algo": Q | {"name": "iqn", "samples": 8, "target_samples": 8, "acting_samples": 8, "cosines": 8}},
-    "fqf": REPLAYED | {"algo": Q | {"name": "fqf", "fractions": 8, "cosines": 8, "fraction_lr": 1e-5}},
+    "fqf": REPLAYED | {"algo": Q | {"name": "fqf", "fractions": 4, "cosines": 8, "fraction_lr": 1e-5}},
     # α and τ so small that the log-policy changes no value by more than the tolerance
     "mdqn": REPLAYED | {"algo": Q | {"name": "mdqn", "alpha": 0.1, "temperature": 0.01}},
     "pqn": {
