@@ -47,8 +47,7 @@ CARTPOLE_QRDQN: dict[str, Any] = _CARTPOLE | {
 }
 
 CARTPOLE_IQN: dict[str, Any] = _CARTPOLE | {
-    "algo": _QUANTILES | {"name": "iqn", "samples": 8, "target_samples": 8, "acting_samples": 16, "cosines": 32},
-    "model": {"hidden": [64, 64]},
+    "algo": _QUANTILES | {"name": "iqn", "samples": 16, "target_samples": 8, "acting_samples": 16, "cosines": 32},
     "store": _BATCH_128,
 }
 
