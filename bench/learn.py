@@ -52,6 +52,15 @@ GATES = {
     "pendulum-a2c": Gate(10, -200.0),
     "mountaincar-ppo": Gate(5, -110.0),
     "chain20-ppo-rnd": Gate(5, 0.9, "success"),
+    "cartpole-c51": Gate(10, 475.0),
+    "cartpole-rainbow": Gate(10, 475.0),
+    "cartpole-qrdqn": Gate(10, 475.0),
+    "cartpole-iqn": Gate(10, 475.0),
+    "cartpole-fqf": Gate(10, 475.0),
+    "cartpole-mdqn": Gate(10, 475.0),
+    "cartpole-pqn": Gate(10, 475.0),
+    "cartpole-novel-drqn": Gate(10, 450.0),
+    "acrobot-qrdqn": Gate(5, -85.0),
 }
 EPISODES, TEST_SEED = 100, 1_000_003
 

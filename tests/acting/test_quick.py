@@ -10,8 +10,10 @@ from torch import nn
 
 from rookery.acting.actor import Actor
 from rookery.acting.rules import EpsilonGreedy
+from rookery.algos.c51 import C51
 from rookery.algos.dqn import DQN
 from rookery.algos.ppo import PPO
+from rookery.algos.qrdqn import QRDQN
 from rookery.algos.sac import SAC
 from rookery.core.rng import Streams
 from rookery.core.spec import spec_of
@@ -51,6 +53,10 @@ CASES = {
     "ppo shared": lambda: made(PPO, shared=True),
     "ppo box": lambda: made(PPO, actions=BOX),
     "sac": lambda: made(SAC, actions=BOX),
+    "c51": lambda: made(C51, atoms=7, v_min=-3.0),
+    "dueling c51": lambda: made(C51, atoms=7, dueling=True),
+    "qrdqn": lambda: made(QRDQN, quantiles=4),
+    "layer norm": lambda: made(DQN, model={"layer_norm": True}),
     "two observations": lambda: made(DQN, obs={"a": VECTOR, "b": BOX}),
 }
 

@@ -7,6 +7,7 @@ from algos.test_memory import GRU, TWO, windows
 from algos.test_memory import OBS as SEEN
 from algos.test_policy_gradients import CASES as GRADIENTS
 from algos.test_updates import CASES, learner
+from algos.test_values import CASES as VALUES
 from rookery.algos.r2d2 import R2D2, R2D2Config
 
 WITH_MEMORY = {
@@ -24,10 +25,14 @@ def far(a, b):
     return ((a - b).norm() / b.norm().clamp(min=1e-9)).item()
 
 
+BUILT = [*CASES, "r2d2"]  # the compiled builds of every run of the tests; the others are part of the full matrix
+MATRIX = [pytest.param(name, marks=pytest.mark.matrix) for name in (WITH_MEMORY | VALUES) if name not in BUILT]
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [*CASES, *WITH_MEMORY])
+@pytest.mark.parametrize("name", [*BUILT, *MATRIX])
 def test_gradient_and_parameters_agree_at_fifty_states_of_an_eager_run(name, artefacts):
-    make, batch_of = (CASES | WITH_MEMORY)[name]
+    make, batch_of = (CASES | WITH_MEMORY | VALUES)[name]
     eager, compiled = learner(make()), learner(make(), "compiled", artefacts)
     prepared = (lambda i: eager.prepare(batch_of(i))) if eager.algo.store_kind == "rollout" else batch_of
     assert eager.mode != compiled.mode

@@ -16,8 +16,18 @@ from rookery.nets import ModelConfig
 OBS = spec_of(spaces.Box(-1, 1, (3,), np.float32))
 ACTIONS = {"dqn": spaces.Discrete(2), "r2d2": spaces.Discrete(2), "ppo": spaces.Discrete(2), "sac": None}
 LEARN = {"dqn": ["q"], "r2d2": ["q"], "ppo": ["ac"], "sac": ["q", "policy"]}
-ACTIONS |= {name: spaces.Discrete(2) for name in ("a2c", "reinforce", "trpo", "ppg")}
-LEARN |= {"a2c": ["ac"], "reinforce": ["policy", "value"], "trpo": ["value"], "ppg": ["policy", "value", "auxiliary"]}
+ACTIONS |= {name: spaces.Discrete(2) for name in ("a2c", "impala", "appo", "reinforce", "trpo", "ppg")}
+LEARN |= {
+    "a2c": ["ac"],
+    "impala": ["ac"],
+    "appo": ["ac"],
+    "reinforce": ["policy", "value"],
+    "trpo": ["value"],
+    "ppg": ["policy", "value", "auxiliary"],
+}
+VALUES = ("c51", "rainbow", "qrdqn", "iqn", "fqf", "mdqn", "pqn")
+ACTIONS |= dict.fromkeys(VALUES, spaces.Discrete(2))
+LEARN |= {name: ["q"] for name in VALUES}
 
 
 def made(name, **options):

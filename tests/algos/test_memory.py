@@ -123,6 +123,18 @@ def test_burn_in_moves_the_memory_but_is_not_learnt_from():
     assert learner(algo).step(batch | {"obs": changed})[0].metrics["q/loss"] != loss
 
 
+@pytest.mark.parametrize("burn_in", [0, 2])
+def test_without_stored_state_sequences_begin_with_zeros(burn_in):
+    make = lambda stored: R2D2(  # noqa: E731
+        R2D2Config(burn_in=burn_in, sequence=2, overlap=0, stored_state=stored), OBS, TWO, LSTM
+    )
+    batch = windows(2 + burn_in, 3)
+    zeros = batch | {"state": tree_map(torch.zeros_like, batch["state"])}
+    wanted = learner(make(True)).step(zeros)[0].metrics
+    assert learner(make(False)).step(batch)[0].metrics == wanted
+    assert learner(make(True)).step(batch)[0].metrics["q/loss"] != wanted["q/loss"]
+
+
 def rollout(rows=6, columns=4, seed=0, names=("policy", "value"), cells=("h", "c")):
     g = torch.Generator().manual_seed(seed)
     r = lambda *shape: torch.randn(*shape, generator=g)  # noqa: E731

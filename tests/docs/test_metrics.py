@@ -11,6 +11,13 @@ from rookery import Experiment
 TINY = {
     "dqn": ["env.id=CartPole-v1", "train.max_steps=600", "store.min_fill=100"],
     "ppo": ["env.id=CartPole-v1", "train.max_steps=512", "algo.rollout=32", "env.num=4"],
+    "c51": ["env.id=CartPole-v1", "train.max_steps=300", "store.min_fill=100", "algo.atoms=5"],
+    "rainbow": ["env.id=CartPole-v1", "train.max_steps=300", "store.min_fill=100", "algo.atoms=5"],
+    "qrdqn": ["env.id=CartPole-v1", "train.max_steps=300", "store.min_fill=100", "algo.quantiles=4"],
+    "iqn": ["env.id=CartPole-v1", "train.max_steps=300", "store.min_fill=100", "algo.samples=4", "algo.cosines=4"],
+    "fqf": ["env.id=CartPole-v1", "train.max_steps=300", "store.min_fill=100", "algo.fractions=4", "algo.cosines=4"],
+    "mdqn": ["env.id=CartPole-v1", "train.max_steps=300", "store.min_fill=100"],
+    "pqn": ["env.id=CartPole-v1", "train.max_steps=512", "algo.rollout=32", "env.num=4"],
     "r2d2": ["env.id=CartPole-v1", "train.max_steps=600", "store.min_fill=100", "algo.sequence=4", "algo.overlap=2"],
     "sac": ["env.id=Pendulum-v1", "train.max_steps=300", "store.min_fill=256", "algo.warmup=100", "model.hidden=[16]"],
 }

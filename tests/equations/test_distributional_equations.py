@@ -1,12 +1,25 @@
-"""C51's projection and QR-DQN's loss: numbers worked out by hand."""
+"""Distributions of the return: numbers worked out by hand."""
 
 from __future__ import annotations
+
+import math
 
 import pytest
 import torch
 from torch import Tensor
 
-from rookery.equations.distributional import atoms, midpoints, project, quantile_huber
+from rookery.equations.distributional import (
+    Risk,
+    atoms,
+    distort,
+    fraction_gradient,
+    kl_divergence,
+    midpoints,
+    moved,
+    pick_row,
+    project,
+    quantile_huber,
+)
 from rookery.equations.value import weighted_mean
 
 
@@ -95,3 +108,67 @@ def test_gradients_are_finite_where_an_error_is_exactly_zero() -> None:
     quantile_huber(theta, torch.zeros(1, 2), midpoints(2, "cpu")).sum().backward()
     assert theta.grad is not None
     assert theta.grad.tolist() == [[0.0, 0.0]]
+
+
+def test_all_numbers_of_an_action_are_picked() -> None:
+    table = torch.arange(12.0).reshape(2, 3, 2)  # two samples, three actions, two numbers each
+    assert pick_row(table, torch.tensor([2, 0])).tolist() == [[4.0, 5.0], [6.0, 7.0]]
+    assert pick_row(table[None], torch.tensor([[2, 0]])).tolist() == [[[4.0, 5.0], [6.0, 7.0]]]
+
+
+def test_the_divergence_by_hand() -> None:
+    # m = (½, ½, 0), p = (¼, ¼, ½): ½ log 2 + ½ log 2 + 0 = log 2; m = p: 0
+    m = torch.tensor([[0.5, 0.5, 0.0], [0.25, 0.25, 0.5]])
+    log_p = row(0.25, 0.25, 0.5).log().expand(2, 3)
+    assert kl_divergence(m, log_p).tolist() == pytest.approx([math.log(2.0), 0.0], abs=1e-7)
+
+
+def test_the_gradient_of_the_divergence_is_that_of_the_cross_entropy() -> None:
+    # softmax of zeros is ⅓ each: p − m = (⅓ − 1, ⅓, ⅓)
+    logits = torch.zeros(1, 3, requires_grad=True)
+    kl_divergence(row(1.0, 0.0, 0.0)[None], logits.log_softmax(-1)).sum().backward()
+    assert logits.grad is not None
+    assert logits.grad.tolist()[0] == pytest.approx([-2 / 3, 1 / 3, 1 / 3])
+
+
+def test_moved_quantiles() -> None:
+    assert moved(torch.tensor([[1.0, 2.0], [3.0, 4.0]]), row(1.0, 5.0), row(0.5, 0.0)).tolist() == [
+        [1.5, 2.0],
+        [5.0, 5.0],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("risk", "eta", "wanted"),
+    [
+        ("neutral", 0.0, [0.25, 0.5]),
+        ("cvar", 0.2, [0.05, 0.1]),  # only the worst fifth is seen
+        ("pow", -2.0, [1 - 0.75 ** (1 / 3), 1 - 0.5 ** (1 / 3)]),
+        ("pow", 1.0, [0.5, math.sqrt(0.5)]),  # ¼ and ½ to the power ½
+        ("cpw", 0.5, [0.5 / (0.5 + math.sqrt(0.75)) ** 2, math.sqrt(0.5) / (2 * math.sqrt(0.5)) ** 2]),
+        (
+            "wang",
+            -0.75,
+            [0.07715, 0.2266],
+        ),  # Φ(−0.6745 − 0.75), between Φ(−1.42) = 0.0778 and Φ(−1.43) = 0.0764; Φ(−0.75)
+    ],
+)
+def test_distorted_fractions_by_hand(risk: Risk, eta: float, wanted: list[float]) -> None:
+    assert distort(row(0.25, 0.5), risk, eta).tolist() == pytest.approx(wanted, abs=1e-4)
+
+
+def test_the_gradient_of_a_fraction_by_hand() -> None:
+    # θ(τ) = τ, τ = 0, 0.2, 1: midpoints 0.1 and 0.6, so 2 · 0.2 − 0.6 − 0.1 = −0.3: the fraction must grow, to ½
+    assert fraction_gradient(row(0.2), row(0.1, 0.6)).tolist() == pytest.approx([-0.3])
+    assert fraction_gradient(row(0.5), row(0.25, 0.75)).tolist() == [0.0]
+
+
+def test_the_gradient_of_a_fraction_is_the_derivative_of_the_distance() -> None:
+    """W₁ between θ(τ) = τ² and its two steps at τ̂ by a fine sum, differentiated numerically at τ₁ = 0.3."""
+    grid = (torch.arange(200_000, dtype=torch.float64) + 0.5) / 200_000
+
+    def distance(t: float) -> float:
+        return (grid.square() - torch.where(grid < t, (t / 2) ** 2, ((1 + t) / 2) ** 2)).abs().mean().item()
+
+    slope = (distance(0.301) - distance(0.299)) / 0.002
+    assert fraction_gradient(row(0.3**2), row(0.15**2, 0.65**2)).item() == pytest.approx(slope, abs=1e-3)

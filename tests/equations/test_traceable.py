@@ -56,6 +56,16 @@ LOSSES: dict[str, Loss] = {
     "rescale": lambda b: v.rescale(b.x * 10) + v.unscale(b.x, 0.01),
     "project": lambda b: q.project(b.x.softmax(-1), b.a, b.bit, -2.0, 2.0) * b.y,
     "quantile_huber": lambda b: q.quantile_huber(b.x, b.y, q.midpoints(A, "cpu"), 0.5),
+    "soft_value": lambda b: v.soft_value(b.x, 0.3, b.mask),
+    "munchausen_bonus": lambda b: v.munchausen_bonus(b.x, b.action, 0.3, -1.0),
+    "greedy_action": lambda b: v.pick(b.x, v.greedy_action(b.y, b.mask)),
+    "kl_divergence": lambda b: q.kl_divergence(
+        b.y.softmax(-1), q.pick_row(b.x.unsqueeze(-2), b.action * 0).log_softmax(-1)
+    ),
+    "moved": lambda b: q.moved(b.x, b.a, b.bit),
+    "distort_a": lambda b: q.distort(b.x.sigmoid(), "cpw", 0.7) + q.distort(b.x.sigmoid(), "cvar", 0.3),
+    "distort_b": lambda b: q.distort(b.x.sigmoid(), "wang", -0.5) + q.distort(b.x.sigmoid(), "pow", -2.0),
+    "fraction_gradient": lambda b: q.fraction_gradient(b.x[:, 1:], b.x),
     "ppo_policy_loss": lambda b: p.ppo_policy_loss(b.x[:, 0], b.a, b.knob),
     "ppo_dual_clip": lambda b: p.ppo_policy_loss(b.x[:, 0] * 3, b.a, 0.2, 3.0),
     "ppo_value_loss": lambda b: p.ppo_value_loss(b.x[:, 0], b.b, b.c),

@@ -12,12 +12,15 @@ from rookery.equations.value import (
     bootstrap_discount,
     double_q,
     double_td,
+    greedy_action,
     huber,
     max_q,
     mean_valid,
+    munchausen_bonus,
     n_step_td,
     pick,
     rescale,
+    soft_value,
     squared,
     td_error,
     unscale,
@@ -184,3 +187,26 @@ def test_the_slope_of_rescaling_at_zero_is_finite() -> None:
     unscale(y, 1e-3).sum().backward()
     assert y.grad is not None
     assert y.grad.item() == pytest.approx(1 / 0.501)
+
+
+def test_the_greedy_action_is_legal() -> None:
+    assert greedy_action(Q).tolist() == [1, 0]
+    assert greedy_action(Q, torch.tensor([[1, 0, 1], [0, 0, 1]])).tolist() == [2, 2]
+
+
+def test_the_soft_value_by_hand() -> None:
+    # Q = (0, log 3), τ = 1: log(1 + 3); τ = ½: ½ log(1 + 9). π = (¼, ¾): ¼ · log 4 + ¾ (log 3 + log 4/3) = log 4
+    q = row(0.0, math.log(3.0))
+    assert soft_value(q, 1.0).item() == pytest.approx(math.log(4.0))
+    assert soft_value(q, 0.5).item() == pytest.approx(0.5 * math.log(10.0))
+    assert soft_value(q, 1.0, torch.tensor([1, 0])).item() == pytest.approx(0.0, abs=1e-7)  # one legal action: its Q
+    assert soft_value(row(500.0, 499.0), 0.03).item() == pytest.approx(500.0)
+
+
+def test_the_bonus_of_munchausen_by_hand() -> None:
+    # π = softmax(Q / ½) = (1, 9) / 10: ½ log 0.1 = −1.151 is cut at −1, ½ log 0.9 is not
+    q = row(0.0, math.log(3.0)).expand(2, 2)
+    bonus = munchausen_bonus(q, torch.tensor([0, 1]), 0.5, -1.0)
+    assert bonus.tolist() == pytest.approx([-1.0, 0.5 * math.log(0.9)])
+    alone = munchausen_bonus(q[:1], torch.tensor([0]), 0.5, -1.0, torch.tensor([[1, 0]]))
+    assert alone.tolist() == pytest.approx([0.0], abs=1e-7)  # without a choice nothing is surprising

@@ -188,3 +188,20 @@ def test_everything_is_created_on_the_cpu_whatever_the_default_device():
 def test_what_cannot_be_encoded_is_a_config_error_that_says_what_to_do(space, config, message):
     with pytest.raises(ConfigError, match=message):
         build_encoder(spec_of(space), config)
+
+
+def test_layer_normalisation_comes_before_the_activation_by_hand():
+    """Features 1, 3, 5 have mean 3 and deviation √(8/3): −√1.5, 0, √1.5, of which relu leaves the positive ones."""
+    encoder = build_encoder(spec_of(VECTOR), ModelConfig(hidden=(3,), layer_norm=True))
+    with torch.no_grad():
+        encoder.hidden[0].weight[:] = torch.eye(3)
+        encoder.hidden[0].bias.zero_()
+        found = encoder(torch.tensor([[1.0, 3.0, 5.0]]))
+    assert found.tolist()[0] == pytest.approx([0.0, 0.0, 1.5**0.5], abs=1e-4)
+
+
+def test_every_image_layer_is_normalised_too():
+    encoder = build_encoder(spec_of(HWC), SMALL.model_copy(update={"layer_norm": True}))
+    norms = [part.normalized_shape for part in encoder.modules() if isinstance(part, nn.LayerNorm)]
+    assert norms == [(4, 5, 4), (3, 4, 3), (5,)]
+    assert encoder(sample(HWC, 2)).shape == (2, 5)

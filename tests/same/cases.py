@@ -110,6 +110,26 @@ CASES = {
     ],
     "reinforce": [
         "--algo=reinforce",
+    "rainbow": [
+        *DQN[1:],
+        "--algo=rainbow",  # the resample of noisy layers and priorities that are losses
+        "algo.atoms=5",
+        "train.max_steps=1500",
+    ],
+    "qrdqn": [*DQN[1:], "--algo=qrdqn", "algo.quantiles=4", "train.max_steps=1500"],
+    "iqn": [  # draws inside the update
+        *DQN[1:],
+        "--algo=iqn",
+        "algo.samples=4",
+        "algo.target_samples=4",
+        "algo.acting_samples=4",
+        "algo.cosines=4",
+        "train.max_steps=1500",
+    ],
+    "fqf": [*DQN[1:], "--algo=fqf", "algo.fractions=4", "algo.cosines=4", "train.max_steps=1500"],
+    "mdqn": [*DQN[1:], "--algo=mdqn", "train.max_steps=1500"],
+    "pqn": [
+        "--algo=pqn",
         "--env=same.counting:Counting-v0",
         "env.num=4",
         "algo.rollout=16",
@@ -133,6 +153,21 @@ CASES = {
         "algo.auxiliary_epochs=2",
         "algo.auxiliary_minibatches=4",
         "train.max_steps=3000",
+    "drqn": [
+        "--algo=r2d2",
+        "--env=same.counting:Counting-v0",
+        "env.num=2",
+        "store.min_fill=100",
+        "store.batch_size=16",
+        "store.capacity=1000",
+        "store.updates_per_step=0.25",
+        "store.priority=null",
+        "algo.sequence=4",
+        "algo.overlap=2",
+        "algo.burn_in=0",
+        "algo.stored_state=false",
+        "model.core={kind: gru, size: 8}",
+        "train.max_steps=1500",
     ],
     "two-players": [
         "--algo=dqn",  # of the one; the other says its own

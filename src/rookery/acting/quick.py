@@ -25,6 +25,7 @@ MOST = 150_000  # products per call: beyond, torch's matrix kernels win
 TRUSTED = ("torch.nn.", "rookery.")
 ACTIVATIONS = {aten.relu.default: RELU, aten.tanh.default: TANH}
 VIEWS = {aten.t.default, aten.select.int, aten.view.default, aten.detach.default, aten.unsqueeze.default}
+CONSTANT = {aten.linspace.default}  # depends on numbers only: as good as a live tensor
 Arrays = dict[str, np.ndarray]
 Memory = list[Any]  # what has been computed so far, by the number of the value
 Step = Callable[[Memory], None]
@@ -108,7 +109,7 @@ class Recorder(TorchDispatchMode):
         result = func(*args, **(kwargs or {}))
         known = self._known(args)
         made = [result] if isinstance(result, Tensor) else list(result) if isinstance(result, list | tuple) else []
-        if func in VIEWS and not any(isinstance(a, Value) for a in known):
+        if func in CONSTANT or (func in VIEWS and not any(isinstance(a, Value) for a in known)):
             self._live += made
             return result
         for i, tensor in enumerate(made):
@@ -252,6 +253,19 @@ def _split(x: np.ndarray, size: int | tuple[int, ...], axis: int = 0, part: int 
     return np.split(x, edges, axis)[part]
 
 
+def _softmax(x: np.ndarray, axis: int, half: bool) -> np.ndarray:
+    shares = np.exp(x - x.max(axis, keepdims=True))
+    return shares / shares.sum(axis, keepdims=True)
+
+
+def _layer_norm(x: np.ndarray, shape: tuple[int, ...], weight: Any, bias: Any, eps: float, part: int = 0) -> np.ndarray:
+    """The first of the three results; nobody asks for the others when acting."""
+    axes = tuple(range(-len(shape), 0))
+    apart = x - x.mean(axes, keepdims=True)
+    normal = apart / np.sqrt((apart * apart).mean(axes, keepdims=True) + np.float32(eps))
+    return normal * (1 if weight is None else weight) + (0 if bias is None else bias)
+
+
 NUMPY: dict[Any, Callable[..., Any]] = {
     aten.add.Tensor: np.add,
     aten.sub.Tensor: np.subtract,
@@ -273,4 +287,8 @@ NUMPY: dict[Any, Callable[..., Any]] = {
     aten.mean.dim: lambda x, axes, keep=False: x.mean(axes, keepdims=keep),
     aten.cat.default: lambda parts, axis=0: np.concatenate(parts, axis),
     aten.unsqueeze.default: np.expand_dims,
+    aten.view.default: np.reshape,
+    aten.sum.dim_IntList: lambda x, axes, keep=False: x.sum(tuple(axes), keepdims=keep),
+    aten._softmax.default: _softmax,
+    aten.native_layer_norm.default: _layer_norm,
 }

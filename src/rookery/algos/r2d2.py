@@ -7,14 +7,15 @@
     L            = mean w ½ (y_t − q_t(a_t))²       over the learnt rows; w per sequence
     priority     = η max_t |y_t − q_t| + (1 − η) mean_t |y_t − q_t|
 
-Burn-in rows move the memory and are not learnt from; at the start of an episode there is nothing to warm up. Without burn-in,
-rescaling and priorities it is DRQN (Hausknecht 2015).
+Burn-in rows move the memory and are not learnt from; at the start of an episode there is nothing to warm up. With m_0 = 0
+(`stored_state=false`), without burn-in, rescaling, dueling heads and priorities it is DRQN (Hausknecht 2015), with double Q.
 """
 
 from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
+import torch
 from pydantic import Field
 from torch import Tensor, nn
 
@@ -41,6 +42,7 @@ class R2D2Config(AlgoConfig):
     sequence: Positive = 20  # learnt rows per sequence
     overlap: Annotated[int, Field(ge=0)] = 10  # rows that neighbouring sequences share
     burn_in: Annotated[int, Field(ge=0)] = 10  # rows before them that only warm the memory up
+    stored_state: bool = True  # sequences begin with the state recorded when acting; false: with zeros
     rescale: Annotated[float, Field(gt=0)] | None = 1e-3  # ε of the value rescaling h; null: none
     eta: Share = 0.9  # share of the largest error in a sequence's priority, the rest is their mean
     dueling: bool = True  # Q = V + A − mean A
@@ -123,6 +125,7 @@ class R2D2(Algorithm):
 
         def warmed(q: Any) -> Tree:
             state = tree_take(b.state, 0)
+            state = state if c.stored_state else tree_map(torch.zeros_like, state)
             return state if k == 0 else tree_take(q.unroll(warm, state, b.first[:k], b.valid[:k])[1], -1)
 
         start = warmed(s.q)

@@ -40,6 +40,7 @@ class Entry:
 
 _ALGOS = "rookery.algos."
 _ZOO = "rookery.zoo.classic:"
+_VALUES = "rookery.zoo.values:"
 _GOALS = "rookery.zoo.goals:"
 _ATARI = "rookery.zoo.atari:"
 _GRADIENTS = "rookery.zoo.gradients:"
@@ -50,6 +51,13 @@ _SINKS = "rookery.run.sinks."
 _BUILTIN: dict[str, dict[str, tuple[str, str]]] = {  # kind → name → (target, summary)
     "algo": {
         "dqn": (f"{_ALGOS}dqn:DQN", "deep Q-learning: double, dueling and n-step as options"),
+        "c51": (f"{_ALGOS}c51:C51", "distributions of the return on fixed atoms"),
+        "rainbow": (f"{_ALGOS}rainbow:Rainbow", "C51 with double, dueling, noisy, three-step and prioritised learning"),
+        "qrdqn": (f"{_ALGOS}qrdqn:QRDQN", "distributions of the return by fixed quantiles"),
+        "iqn": (f"{_ALGOS}iqn:IQN", "the quantile function of the return; policies that avoid or seek risk"),
+        "fqf": (f"{_ALGOS}fqf:FQF", "quantiles at fractions that are learnt as well"),
+        "mdqn": (f"{_ALGOS}mdqn:MDQN", "Munchausen DQN: the log-policy in the reward, soft bootstrap"),
+        "pqn": (f"{_ALGOS}pqn:PQN", "Q-learning from many envs at once, without replay and target network"),
         "r2d2": (f"{_ALGOS}r2d2:R2D2", "recurrent DQN from sequences with burn-in and stored state"),
         "ppo": (f"{_ALGOS}ppo:PPO", "clipped policy gradient: discrete, continuous, multi-discrete, masked"),
         "a2c": (f"{_ALGOS}a2c:A2C", "actor-critic, one update per short rollout: any actions, masked, with memory"),
@@ -71,6 +79,15 @@ _BUILTIN: dict[str, dict[str, tuple[str, str]]] = {  # kind → name → (target
         "cartpole-dqn-per": (f"{_ZOO}CARTPOLE_DQN_PER", "CartPole-v1 with DQN and prioritised replay"),
         "cartpole-ppo": (f"{_ZOO}CARTPOLE_PPO", "CartPole-v1 with PPO"),
         "cartpole-novel-r2d2": (f"{_ZOO}CARTPOLE_NOVEL_R2D2", "CartPole without velocities, with R2D2"),
+        "cartpole-c51": (f"{_VALUES}CARTPOLE_C51", "CartPole-v1 with C51"),
+        "cartpole-rainbow": (f"{_VALUES}CARTPOLE_RAINBOW", "CartPole-v1 with Rainbow"),
+        "cartpole-qrdqn": (f"{_VALUES}CARTPOLE_QRDQN", "CartPole-v1 with QR-DQN"),
+        "cartpole-iqn": (f"{_VALUES}CARTPOLE_IQN", "CartPole-v1 with IQN"),
+        "cartpole-fqf": (f"{_VALUES}CARTPOLE_FQF", "CartPole-v1 with FQF"),
+        "cartpole-mdqn": (f"{_VALUES}CARTPOLE_MDQN", "CartPole-v1 with Munchausen DQN"),
+        "cartpole-pqn": (f"{_VALUES}CARTPOLE_PQN", "CartPole-v1 with PQN"),
+        "cartpole-novel-drqn": (f"{_VALUES}CARTPOLE_NOVEL_DRQN", "CartPole without velocities, with DRQN (as r2d2)"),
+        "acrobot-qrdqn": (f"{_VALUES}ACROBOT_QRDQN", "Acrobot-v1 with QR-DQN"),
         "cartpole-novel-ppo-lstm": (
             f"{_ZOO}CARTPOLE_NOVEL_PPO_LSTM",
             "CartPole without velocities, with recurrent PPO",

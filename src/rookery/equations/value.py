@@ -2,6 +2,7 @@
 
     y = R + d · V(s')        R = Σ_{i<k} γ^i r_i,   d = γ^k · (1 − terminated),   k = the steps really taken
     td = y − Q(s, a)
+    V(s) = max_a Q(s, a), or softly τ log Σ_a exp(Q(s, a) / τ)
     h(x) = sign(x) (√(|x| + 1) − 1) + ε x                     squeezes large returns; y = h(R + d · h⁻¹(V(s')))
 
 One formula serves one-step and n-step data: what differs is in R and d, which belong to each sample (k is smaller near
@@ -19,7 +20,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from rookery.equations.distributions import legal
+from rookery.equations.distributions import categorical_logp, legal, masked_logits
 
 
 def pick(table: Tensor, index: Tensor) -> Tensor:
@@ -32,9 +33,24 @@ def max_q(q: Tensor, mask: Tensor | None = None) -> Tensor:
     return _masked_q(q, mask).amax(-1)
 
 
+def greedy_action(q: Tensor, mask: Tensor | None = None) -> Tensor:
+    """argmax_a Q(s, a) over the legal actions, int64."""
+    return _masked_q(q, mask).argmax(-1)
+
+
 def double_q(q_online: Tensor, q_target: Tensor, mask: Tensor | None = None) -> Tensor:
     """Q'(s, argmax_a Q(s, a)): chosen by one network, judged by the other (van Hasselt et al. 2016, eq. 4)."""
-    return pick(q_target, _masked_q(q_online, mask).argmax(-1))
+    return pick(q_target, greedy_action(q_online, mask))
+
+
+def soft_value(q: Tensor, temperature: float, mask: Tensor | None = None) -> Tensor:
+    """τ log Σ_a exp(Q(s, a) / τ) = Σ_a π(a|s) (Q(s, a) − τ log π(a|s)) for π = softmax(Q / τ), over the legal actions."""
+    return temperature * (masked_logits(q / temperature, mask)).logsumexp(-1)
+
+
+def munchausen_bonus(q: Tensor, action: Tensor, temperature: float, floor: float, mask: Tensor | None = None) -> Tensor:
+    """τ log π(a|s) for π = softmax(Q / τ), not below `floor` ≤ 0 (Vieillard et al. 2020, eq. 2)."""
+    return (temperature * categorical_logp(q / temperature, action, mask)).clamp(floor, 0.0)
 
 
 def bootstrap_discount(gamma: float, steps: Tensor, terminated: Tensor) -> Tensor:

@@ -74,6 +74,7 @@ class ModelConfig(Section):
     hidden: tuple[PositiveInt, ...] = (64, 64)  # units per hidden layer; []: the heads see the features directly
     activation: Activation = "relu"  # after every hidden and image layer
     normalise_obs: bool = False  # float observations to mean 0 and deviation 1, by running statistics, clipped at ±10
+    layer_norm: bool = False  # normalise the features of every hidden and image layer before its activation (Ba 2016)
     init: Init = "default"  # of the weights; orthogonal: gain √2 in hidden layers, zero bias
     convs: tuple[Conv, ...] = NATURE  # image layers: [channels, kernel, stride]; []: the pixels as a vector
     core: CoreConfig | None = None  # memory after the encoder, for algorithms that learn from sequences
@@ -135,6 +136,16 @@ class ModelConfig(Section):
                 raise ValueError(
                     f"model.layers and model.{name} are both set, and each says what the network is: remove one of them "
                     f"(model.layers=null, or model.{name}={'null' if name == 'encoder' else '[]'})"
+                )
+        return self
+
+    @model_validator(mode="after")
+    def _own_norms(self) -> ModelConfig:
+        for name, given in (("layers", self.layers), ("encoder", self.encoder)):
+            if self.layer_norm and given is not None:
+                raise ValueError(
+                    f"model.layer_norm belongs to hidden and convs, but model.{name} says what the network is: put the "
+                    "normalisation there and set model.layer_norm=false"
                 )
         return self
 

@@ -86,7 +86,9 @@ class Pixels(nn.Module):
                     f"image after the layer {[n_out, kernel, stride]}. Use smaller kernels and strides, e.g. "
                     "model.convs=[[16,3,1]], or model.convs=[] to see the pixels as a vector."
                 )
-            layers += [nn.Conv2d(channels, n_out, kernel, stride, device="cpu"), ACTIVATIONS[config.activation]()]
+            layers.append(nn.Conv2d(channels, n_out, kernel, stride, device="cpu"))
+            layers += [nn.LayerNorm((n_out, *sides), device="cpu")] if config.layer_norm else []
+            layers.append(ACTIVATIONS[config.activation]())
             channels = n_out
         self.layers = nn.Sequential(*layers)
         self.out_features = channels * math.prod(sides)
@@ -131,7 +133,13 @@ def _top(width: int, config: ModelConfig) -> tuple[nn.Sequential, int]:
     if config.layers is not None:
         layers, shape = build_layers(feature_layers(config), (width,), config, "the features")
         return layers, shape[0]
-    layers = mlp((width, *config.hidden), config.activation, activate_last=True, init=config.init)
+    layers = mlp(
+        (width, *config.hidden),
+        config.activation,
+        activate_last=True,
+        init=config.init,
+        layer_norm=config.layer_norm,
+    )
     return layers, config.hidden[-1] if config.hidden else width
 
 

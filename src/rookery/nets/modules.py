@@ -44,13 +44,22 @@ def linear(in_features: int, out_features: int, init: Init = "default", gain: fl
 
 
 def mlp(
-    sizes: Sequence[int], activation: Activation = "relu", *, activate_last: bool = False, init: Init = "default"
+    sizes: Sequence[int],
+    activation: Activation = "relu",
+    *,
+    activate_last: bool = False,
+    init: Init = "default",
+    layer_norm: bool = False,
 ) -> nn.Sequential:
-    """Linear layers sizes[0] → … → sizes[-1] with the activation between them, and after the last one if asked."""
+    """Linear layers sizes[0] → … → sizes[-1] with the activation between them, and after the last one if asked.
+
+    With `layer_norm` every activation sees normalised features.
+    """
     layers: list[nn.Module] = []
     for i, (n_in, n_out) in enumerate(pairwise(sizes)):
         layers.append(linear(n_in, n_out, init, HIDDEN_GAIN))
         if activate_last or i < len(sizes) - 2:
+            layers += [nn.LayerNorm(n_out, device="cpu")] if layer_norm else []
             layers.append(ACTIVATIONS[activation]())
     return nn.Sequential(*layers)
 

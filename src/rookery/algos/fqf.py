@@ -1,0 +1,130 @@
+"""Fully parameterised quantile function, FQF (Yang 2019): IQN's quantile function, read at fractions that are learnt as well.
+
+    p      = softmax(P(ψ(s))),     τ_i = Σ_{j<i} p_j,     τ̂_i = (τ_i + τ_{i+1}) / 2        ψ: encoder of Q, to which P gives no gradient
+    Q(s, a) = Σ_i (τ_{i+1} − τ_i) Z_{τ̂_i}(s, a)
+    a*     = argmax_a Q'(s_{t+k}, a)                                     double: argmax_a Q(s_{t+k}, a); fractions of s_{t+k}
+    y_j    = R + γ^k (1 − terminated) Z'_{τ̂_j}(s_{t+k}, a*)               fractions of s; R: sum of k ≤ n rewards
+    l      = Σ_i mean_j |τ̂_i − 1{y_j < Z_{τ̂_i}}| huber_κ(y_j − Z_{τ̂_i}(s, a))
+    L      = mean w l,     priority = l
+    ∂W₁/∂τ_i = 2 Z_{τ_i} − Z_{τ̂_i} − Z_{τ̂_{i−1}}                          eq. 9, for 0 < i < N: the gradient of P, given explicitly
+    L_P    = mean w Σ_i τ_i ⌊∂W₁/∂τ_i⌋ − c mean H(p)                      ⌊·⌋: as a constant
+
+P follows slowly, by RMSprop at a rate far below the other one: fractions that move make targets move.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+from torch import Tensor, nn
+
+from rookery.acting.rules import EpsilonGreedy, Rule
+from rookery.algos.base import Algorithm, Positive
+from rookery.algos.qlearning import QLearningConfig, one_kind_of_priority
+from rookery.core.schedule import Schedule
+from rookery.core.spec import mask_of
+from rookery.core.tree import Tree
+from rookery.equations.distributional import fraction_gradient, moved, pick_row, quantile_huber
+from rookery.equations.value import greedy_action, weighted_mean
+from rookery.learning.optim import Adam, Optimiser, RMSprop
+from rookery.nets.distributional import Fractions, QuantileFunction
+
+
+class FQFConfig(QLearningConfig):
+    """Options of FQF."""
+
+    name: Literal["fqf"] = "fqf"  # of the algorithm
+    double: bool = False  # choose the next action with the online network, judge it with the target
+    fractions: Annotated[int, Field(ge=2)] = 32  # N: quantiles per action
+    cosines: Positive = 64  # n: features of a fraction
+    kappa: Annotated[float, Field(gt=0)] = 1.0  # κ: error from which the loss is linear
+    fraction_lr: Schedule = Schedule(start=2.5e-9)  # learning rate of P (RMSprop)
+    entropy_bonus: Schedule = Schedule(start=0.0)  # c: weight of the entropy of p, which keeps fractions apart
+
+
+class FQF(Algorithm):
+    """Off-policy, discrete actions."""
+
+    name = "fqf"
+    Config = FQFConfig
+    store_kind = "replay"
+    actions = ("discrete",)
+    targets = {"q_target": "q"}
+    defaults = {"model": {"hidden": [128, 128], "activation": "relu"}}
+    metrics = {
+        "q/loss": "mean weighted quantile loss",
+        "q/grad_norm": "norm of its gradient before clipping",
+        "fraction/loss": "L_P: of meaning only by its gradient",
+        "fraction/grad_norm": "norm of the gradient of P",
+        "q_mean": "mean quantile Z(s, a) of the sampled actions",
+        "target_mean": "mean of the target quantiles y",
+        "td_abs": "mean absolute difference of the means of y and Z(s, a)",
+        "fraction_entropy": "mean entropy of p in nats: log N if all fractions are equal",
+    }
+
+    def __init__(self, config: FQFConfig, obs_spec: Tree, action_spec: Tree, model: Any):
+        super().__init__(config, obs_spec, action_spec, model)
+        self.schedule = {"update": 1, "move_target": config.target_every}
+
+    @classmethod
+    def rules(cls, config: Any) -> list[str]:
+        return one_kind_of_priority(config)
+
+    def networks(self) -> dict[str, nn.Module]:
+        c, actions = self.config, self.action_spec.sizes[0]
+        q = QuantileFunction(self.obs_spec, actions, c.cosines, self.model, c.dueling, c.noisy)
+        return {"q": q, "fraction": Fractions(q.encoder.out_features, c.fractions)}
+
+    def optimisers(self) -> dict[str, Optimiser]:
+        limited = Adam(clip_norm=self.config.max_grad_norm, **self.config.grad.options)
+        return {"q": limited, "fraction": RMSprop(lr="fraction_lr", alpha=0.95, eps=1e-5)}
+
+    def knobs(self) -> dict[str, Schedule]:
+        c = self.config
+        return {"lr": c.lr, "fraction_lr": c.fraction_lr, "entropy_bonus": c.entropy_bonus, "epsilon": c.epsilon}
+
+    def rule(self, column: int = 0, columns: int | None = None) -> Rule:
+        return EpsilonGreedy(self.config.epsilon_spread, column, columns)
+
+    def outputs(self, s: Any, obs: Tree, state: Any, first: Any) -> tuple[dict[str, Tensor], Any]:
+        seen = s.q.features(obs)
+        return {"q": self._values(s.q, seen, *s.fraction(seen)[1:])}, state
+
+    def _values(self, q: Any, features: Tensor, tau: Tensor, middle: Tensor) -> Tensor:
+        """Q(s, ·) [..., A]."""
+        return (tau.diff().unsqueeze(-2) * q.quantiles(features, middle)).sum(-1)
+
+    def update(self, s: Any, b: Any) -> dict[str, Tensor]:
+        c, judge, online = self.config, s.q_target, s.q
+        seen, seen_next, after = online.features(b.obs), online.features(b.next_obs), judge.features(b.next_obs)
+        _, tau, middle = s.fraction(seen)
+        chooser, features = (online, seen_next) if c.double else (judge, after)
+        best = greedy_action(self._values(chooser, features, *s.fraction(seen_next)[1:]), mask_of(b.next_obs))
+        target = moved(pick_row(judge.quantiles(after, middle), best), b.reward, b.discount)
+        inner = pick_row(online.quantiles(seen, tau[..., 1:-1]), b.action)
+        slope = fraction_gradient(inner, pick_row(online.quantiles(seen, middle), b.action))  # before Q learns
+
+        def loss(q: Any) -> tuple[Tensor, dict[str, Tensor]]:
+            theta = pick_row(q(b.obs, middle), b.action)
+            each = quantile_huber(theta, target, middle, c.kappa)
+            return weighted_mean(each, b.weight), {"loss": each, "q": theta.mean(-1)}
+
+        def fraction_loss(fraction: Any) -> tuple[Tensor, Tensor]:
+            log_p, proposed, _ = fraction(seen)
+            entropy = -(log_p.exp() * log_p).sum(-1)
+            distance = (proposed[..., 1:-1] * slope).sum(-1)
+            return weighted_mean(distance, b.weight) - s.knob.entropy_bonus * entropy.mean(), entropy
+
+        out = s.minimise("q", loss)
+        entropy = s.minimise("fraction", fraction_loss)
+        return {
+            "priority": out["loss"],
+            "q_mean": out["q"].mean(),
+            "target_mean": target.mean(),
+            "td_abs": (target.mean(-1) - out["q"]).abs().mean(),
+            "fraction_entropy": entropy.mean(),
+        }
+
+    def move_target(self, s: Any, b: Any) -> None:
+        s.follow("q_target", "q", self.config.tau)

@@ -1,0 +1,97 @@
+"""Munchausen DQN (Vieillard 2020): the reward is raised by the scaled log-policy, and the bootstrap is soft.
+
+    π(·|s) = softmax(Q'(s, ·) / τ)                                                     over the legal actions
+    y      = R + α [τ log π(a|s)]_{l₀}^0 + γ^k (1 − terminated) τ log Σ_a' exp(Q'(s', a') / τ)       eq. 2; R: sum of k ≤ n rewards
+    L      = mean_i w_i huber(y_i − Q(s_i, a_i)),     priority = |y − Q(s, a)|
+
+τ log Σ exp(Q' / τ) is Σ_a' π(a'|s') (Q'(s', a') − τ log π(a'|s')), without its cancellations. With n > 1 only the first of the k
+rewards is raised. α = 0 leaves soft DQN, and τ → 0 then DQN.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+from torch import Tensor, nn
+
+from rookery.acting.rules import EpsilonGreedy, Rule
+from rookery.algos.base import Algorithm, Share
+from rookery.algos.qlearning import QLearningConfig
+from rookery.core.schedule import Schedule
+from rookery.core.spec import mask_of
+from rookery.core.tree import Tree
+from rookery.equations.value import huber, munchausen_bonus, pick, soft_value, td_error, weighted_mean
+from rookery.learning.optim import Adam, Optimiser
+from rookery.nets import QNetwork
+
+
+class MDQNConfig(QLearningConfig):
+    """Options of Munchausen DQN."""
+
+    name: Literal["mdqn"] = "mdqn"  # of the algorithm
+    alpha: Share = 0.9  # α: weight of the log-policy in the reward
+    temperature: Annotated[float, Field(gt=0)] = 0.03  # τ of the policy, in units of Q
+    floor: Annotated[float, Field(le=0)] = -1.0  # l₀: least value of τ log π that is added
+
+
+class MDQN(Algorithm):
+    """Off-policy, discrete actions."""
+
+    name = "mdqn"
+    Config = MDQNConfig
+    store_kind = "replay"
+    actions = ("discrete",)
+    targets = {"q_target": "q"}
+    defaults = {"model": {"hidden": [128, 128], "activation": "relu"}}
+    metrics = {
+        "q/loss": "mean weighted loss of the TD errors",
+        "q/grad_norm": "norm of the gradient before clipping",
+        "q_mean": "mean Q(s, a) of the sampled actions",
+        "target_mean": "mean target y",
+        "td_abs": "mean absolute TD error",
+        "bonus_mean": "mean of what the log-policy adds to the reward, at most 0",
+    }
+
+    def __init__(self, config: MDQNConfig, obs_spec: Tree, action_spec: Tree, model: Any):
+        super().__init__(config, obs_spec, action_spec, model)
+        self.schedule = {"update": 1, "move_target": config.target_every}
+
+    def networks(self) -> dict[str, nn.Module]:
+        c = self.config
+        return {"q": QNetwork(self.obs_spec, self.action_spec.sizes[0], self.model, c.dueling, c.noisy)}
+
+    def optimisers(self) -> dict[str, Optimiser]:
+        return {"q": Adam(clip_norm=self.config.max_grad_norm, **self.config.grad.options)}
+
+    def knobs(self) -> dict[str, Schedule]:
+        return {"lr": self.config.lr, "epsilon": self.config.epsilon}
+
+    def rule(self, column: int = 0, columns: int | None = None) -> Rule:
+        return EpsilonGreedy(self.config.epsilon_spread, column, columns)
+
+    def outputs(self, s: Any, obs: Tree, state: Any, first: Any) -> tuple[dict[str, Tensor], Any]:
+        return {"q": s.q(obs)}, state
+
+    def update(self, s: Any, b: Any) -> dict[str, Tensor]:
+        c, judge = self.config, s.q_target
+        bonus = c.alpha * munchausen_bonus(judge(b.obs), b.action, c.temperature, c.floor, mask_of(b.obs))
+        value = soft_value(judge(b.next_obs), c.temperature, mask_of(b.next_obs))
+
+        def loss(q: Any) -> tuple[Tensor, dict[str, Tensor]]:
+            q_sa = pick(q(b.obs), b.action)
+            td = td_error(q_sa, b.reward + bonus, b.discount, value)
+            return weighted_mean(huber(td), b.weight), {"td": td, "q": q_sa}
+
+        out = s.minimise("q", loss)
+        size = out["td"].abs()
+        return {
+            "priority": size,
+            "td_abs": size.mean(),
+            "q_mean": out["q"].mean(),
+            "target_mean": (out["q"] + out["td"]).mean(),
+            "bonus_mean": bonus.mean(),
+        }
+
+    def move_target(self, s: Any, b: Any) -> None:
+        s.follow("q_target", "q", self.config.tau)

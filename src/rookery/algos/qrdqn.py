@@ -1,0 +1,102 @@
+"""Quantile regression DQN (Dabney 2018a): the return's distribution by its quantiles at fixed fractions, on no fixed support.
+
+Q(s, a) = mean_i θ_i(s, a)
+a*      = argmax_a Q'(s_{t+k}, a)                                     double: argmax_a Q(s_{t+k}, a)
+y_j     = R + γ^k (1 − terminated) θ'_j(s_{t+k}, a*)                  R: sum of k ≤ n rewards
+τ_i     = (2 i + 1) / 2 N
+l       = Σ_i mean_j |τ_i − 1{y_j < θ_i}| huber_κ(y_j − θ_i(s, a))    eq. 10
+L       = mean w l,     priority = l
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+from torch import Tensor, nn
+
+from rookery.acting.rules import EpsilonGreedy, Rule
+from rookery.algos.base import Algorithm, Positive
+from rookery.algos.qlearning import QLearningConfig, one_kind_of_priority
+from rookery.core.schedule import Schedule
+from rookery.core.spec import mask_of
+from rookery.core.tree import Tree
+from rookery.equations.distributional import midpoints, moved, pick_row, quantile_huber
+from rookery.equations.value import greedy_action, weighted_mean
+from rookery.learning.optim import Adam, Optimiser
+from rookery.nets.distributional import AtomNetwork
+
+
+class QRDQNConfig(QLearningConfig):
+    """Options of QR-DQN."""
+
+    name: Literal["qrdqn"] = "qrdqn"  # of the algorithm
+    double: bool = False  # choose the next action with the online network, judge it with the target
+    quantiles: Positive = 200  # N per action
+    kappa: Annotated[float, Field(gt=0)] = 1.0  # κ: error from which the loss is linear
+
+
+class QRDQN(Algorithm):
+    """Off-policy, discrete actions."""
+
+    name = "qrdqn"
+    Config = QRDQNConfig
+    store_kind = "replay"
+    actions = ("discrete",)
+    targets = {"q_target": "q"}
+    defaults = {"model": {"hidden": [128, 128], "activation": "relu"}}
+    metrics = {
+        "q/loss": "mean weighted quantile loss",
+        "q/grad_norm": "norm of the gradient before clipping",
+        "q_mean": "mean Q(s, a) of the sampled actions",
+        "target_mean": "mean of the target quantiles y",
+        "td_abs": "mean absolute difference of the means of y and θ(s, a)",
+    }
+
+    def __init__(self, config: QRDQNConfig, obs_spec: Tree, action_spec: Tree, model: Any):
+        super().__init__(config, obs_spec, action_spec, model)
+        self.schedule = {"update": 1, "move_target": config.target_every}
+
+    @classmethod
+    def rules(cls, config: Any) -> list[str]:
+        return one_kind_of_priority(config)
+
+    def networks(self) -> dict[str, nn.Module]:
+        c = self.config
+        return {"q": AtomNetwork(self.obs_spec, self.action_spec.sizes[0], c.quantiles, self.model, c.dueling, c.noisy)}
+
+    def optimisers(self) -> dict[str, Optimiser]:
+        return {"q": Adam(clip_norm=self.config.max_grad_norm, **self.config.grad.options)}
+
+    def knobs(self) -> dict[str, Schedule]:
+        return {"lr": self.config.lr, "epsilon": self.config.epsilon}
+
+    def rule(self, column: int = 0, columns: int | None = None) -> Rule:
+        return EpsilonGreedy(self.config.epsilon_spread, column, columns)
+
+    def outputs(self, s: Any, obs: Tree, state: Any, first: Any) -> tuple[dict[str, Tensor], Any]:
+        return {"q": s.q(obs).mean(-1)}, state
+
+    def update(self, s: Any, b: Any) -> dict[str, Tensor]:
+        c = self.config
+        after = s.q_target(b.next_obs)  # [B, A, N]
+        chooser = s.q(b.next_obs) if c.double else after
+        best = greedy_action(chooser.mean(-1), mask_of(b.next_obs))
+        target = moved(pick_row(after, best), b.reward, b.discount)
+        tau = midpoints(c.quantiles, b.reward.device)
+
+        def loss(q: Any) -> tuple[Tensor, dict[str, Tensor]]:
+            theta = pick_row(q(b.obs), b.action)
+            each = quantile_huber(theta, target, tau, c.kappa)
+            return weighted_mean(each, b.weight), {"loss": each, "q": theta.mean(-1)}
+
+        out = s.minimise("q", loss)
+        return {
+            "priority": out["loss"],
+            "q_mean": out["q"].mean(),
+            "target_mean": target.mean(),
+            "td_abs": (target.mean(-1) - out["q"]).abs().mean(),
+        }
+
+    def move_target(self, s: Any, b: Any) -> None:
+        s.follow("q_target", "q", self.config.tau)
