@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from rookery.acting.rules import Rule
 from rookery.core.errors import ConfigError
+from rookery.core.registry import lookup, names
 from rookery.core.schedule import Schedule
 from rookery.core.section import Section
 from rookery.core.spec import Leaf, describe, mask_of
@@ -103,9 +104,8 @@ class Algorithm:
         if kind not in self.actions:
             raise ConfigError(
                 f"algo.name={self.name} acts in spaces of kind {' or '.join(self.actions)}, but the env's action space is "
-                f"{describe(action_spec)}. Choose another algorithm (`rookery list algos`) or wrap the env."
+                f"{describe(action_spec)}: {_instead(kind)} wrap the env."
             )
-
         self._check_mask()
         self._check_memory()
 
@@ -188,3 +188,11 @@ class Algorithm:
     def learn(self, learner: Learner, batch: dict[str, Tree], rng: np.random.Generator) -> Iterator[list[Outputs]]:
         """Python around updates: one item per update. By default one update per sampled batch."""
         yield learner.step(batch)
+
+
+def _instead(kind: str) -> str:
+    """The algorithms that can act in spaces of a kind. Imports them all, but only once somebody is told."""
+    able = [name for name in names("algo") if kind in getattr(lookup("algo", name), "actions", ())]
+    if not able:
+        return "no algorithm here can (`rookery list algos`);"
+    return f"use {' or '.join(part for part in (', '.join(able[:-1]), able[-1]) if part)} (`rookery list algos`), or"

@@ -51,6 +51,12 @@ _BUILTIN: dict[str, dict[str, tuple[str, str]]] = {  # kind → name → (target
         "r2d2": (f"{_ALGOS}r2d2:R2D2", "recurrent DQN from sequences with burn-in and stored state"),
         "ppo": (f"{_ALGOS}ppo:PPO", "clipped policy gradient: discrete, continuous, multi-discrete, masked"),
         "sac": (f"{_ALGOS}sac:SAC", "soft actor-critic with automatic temperature, continuous actions"),
+        "sac-discrete": (f"{_ALGOS}sac_discrete:SACDiscrete", "soft actor-critic for discrete actions, masked or not"),
+        "ddpg": (f"{_ALGOS}ddpg:DDPG", "deterministic policy gradient, Gaussian or Ornstein–Uhlenbeck noise"),
+        "td3": (f"{_ALGOS}td3:TD3", "DDPG with twin critics, a delayed policy and smoothed targets"),
+        "redq": (f"{_ALGOS}redq:REDQ", "SAC with an ensemble of critics and many updates per step"),
+        "tqc": (f"{_ALGOS}tqc:TQC", "SAC with quantile critics whose largest quantiles are left out of targets"),
+        "crossq": (f"{_ALGOS}crossq:CrossQ", "SAC with batch renormalisation and without target networks"),
     },
     "preset": {
         "cartpole-dqn": (f"{_ZOO}CARTPOLE_DQN", "CartPole-v1 with DQN"),
