@@ -44,6 +44,13 @@ GATES = {
     "cartpole-novel-r2d2": Gate(10, 450.0),
     "cartpole-novel-ppo-lstm": Gate(10, 450.0),
     "cartpole-dqn-per": Gate(10, 475.0),
+    "pendulum-ddpg": Gate(10, -200.0),
+    "pendulum-td3": Gate(10, -200.0),
+    "pendulum-tqc": Gate(10, -200.0),
+    "pendulum-redq": Gate(10, -200.0),
+    "pendulum-crossq": Gate(10, -200.0),
+    "cartpole-sac-discrete": Gate(10, 475.0),
+    "mountaincar-continuous-sac": Gate(5, 93.0),
 }
 EPISODES, TEST_SEED = 100, 1_000_003
 

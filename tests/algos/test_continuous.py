@@ -368,7 +368,7 @@ def test_the_traced_update_equals_the_eager_one(name):
         assert changed >= 3  # value and both moments at least
 
 
-@pytest.mark.slow
+@pytest.mark.matrix  # ten builds; what is built is compared above
 @pytest.mark.parametrize("name", CASES)
 def test_gradient_and_parameters_agree_at_fifty_states_of_an_eager_run(name, artefacts):
     eager, compiled = learner(CASES[name]()), learner(CASES[name](), "compiled", artefacts)

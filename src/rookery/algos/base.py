@@ -191,8 +191,15 @@ class Algorithm:
 
 
 def _instead(kind: str) -> str:
-    """The algorithms that can act in spaces of a kind. Imports them all, but only once somebody is told."""
-    able = [name for name in names("algo") if kind in getattr(lookup("algo", name), "actions", ())]
-    if not able:
+    """The algorithms that can act in spaces of a kind. They are imported only here, when somebody is told."""
+    *others, last = [name for name in names("algo") if kind in _actions_of(name)] or [""]
+    if not last:
         return "no algorithm here can (`rookery list algos`);"
-    return f"use {' or '.join(part for part in (', '.join(able[:-1]), able[-1]) if part)} (`rookery list algos`), or"
+    return f"use {', '.join(others) + ' or ' if others else ''}{last} (`rookery list algos`), or"
+
+
+def _actions_of(name: str) -> tuple[str, ...]:
+    try:
+        return lookup("algo", name).actions
+    except (ConfigError, AttributeError):  # a user's, whose module is missing: not what this refusal is about
+        return ()
