@@ -13,18 +13,18 @@ PURE = {"gamma": GAMMA, "lr": 5e-3, "tau": 0.1, "noise": 0.3, "warmup": 200}
 ALGOS = {
     "ddpg": PURE | {"policy_lr": 2e-3},
     "td3": PURE | {"policy_lr": 5e-3, "smoothing": 0.05},
-    "redq": SOFT | {"tau": 0.1, "critics": 3, "policy_every": 2},
+    "redq": SOFT | {"tau": 0.1, "critics": 3, "policy_every": 1},
     "tqc": SOFT | {"tau": 0.1, "critics": 2, "quantiles": 5, "drop": 0},  # deterministic returns: all quantiles are equal
-    "crossq": SOFT | {"policy_every": 2, "renorm_momentum": 0.05},
+    "crossq": SOFT | {"policy_every": 2, "renorm_momentum": 0.05, "renorm_warmup": 100},
     "sac-discrete": {"gamma": GAMMA, "lr": 5e-3, "tau": 0.1, "alpha": 0.01, "tune_alpha": False},
 }
 ALL = pytest.mark.parametrize("algo", ALGOS)
 
 
-def trained(algo, probe, steps=700, **more):
-    kind = "" if algo == "sac-discrete" else "Continuous"
-    tree = {"algo": {"name": algo, **ALGOS[algo]}, "model": {"hidden": [32]}, "store": REPLAY, **QUIET}
-    tree["store"] = tree["store"] | ({"updates_per_step": 2} if algo == "redq" else {"updates_per_step": 1})
+def trained(name, probe, steps=600, **more):
+    kind = "" if name == "sac-discrete" else "Continuous"
+    tree = {"algo": {"name": name, **ALGOS[name]}, "model": {"hidden": [32]}, "store": REPLAY, **QUIET}
+    tree["store"] = tree["store"] | {"updates_per_step": 1}  # REDQ would do 20
     tree |= {"env": {"id": f"rookery/Probe{probe}{kind}-v0"}, "train": {"max_steps": steps}}
     for section, values in more.items():
         tree[section] = {**tree[section], **values}
@@ -48,7 +48,7 @@ def value(trainer, *obs):
 
 @ALL
 def test_the_value_of_a_constant_reward_is_that_reward(algo):
-    assert value(trained(algo, "Constant", 400), [0.0]) == pytest.approx([1.0], abs=0.05)
+    assert value(trained(algo, "Constant", 350), [0.0]) == pytest.approx([1.0], abs=0.05)
 
 
 @ALL
@@ -63,18 +63,18 @@ def test_a_reward_one_step_later_is_discounted_once(algo):
 
 @ALL
 def test_the_right_action_is_found(algo):
-    assert greedy_return(trained(algo, "Action")) >= 0.95
+    assert greedy_return(trained(algo, "Action", 800)) >= 0.95
 
 
 @ALL
 def test_the_right_action_depends_on_the_observation(algo):
-    assert greedy_return(trained(algo, "ObsAction")) >= 0.95
+    assert greedy_return(trained(algo, "ObsAction", 800)) >= 0.95
 
 
 @ALL
 def test_a_time_limit_does_not_lower_the_value(algo):
     """Endless reward 1, cut after 10 steps: V = 1 / (1 − γ) = 5; summing only to the limit would give 3.4 on average."""
-    found = value(trained(algo, "Endless", 1_500), *np.eye(4).tolist())
+    found = value(trained(algo, "Endless", 1_200), *np.eye(4).tolist())
     assert found == pytest.approx([5.0] * 4, rel=0.06)
 
 
@@ -84,12 +84,15 @@ def test_prioritised_replay_and_several_steps_learn_discounted_values(algo):
     assert value(trainer, [0.0], [1.0]) == pytest.approx([GAMMA, 1.0], abs=0.08)
 
 
+EXPLORES = {"alpha": 0.3, "lr": 2e-3}  # a policy that is certain too early unlearns an error only slowly
+
+
 def test_discrete_sac_never_takes_an_illegal_action_and_finds_the_best_legal_one():
-    assert greedy_return(trained("sac-discrete", "Mask", 1_500)) >= 0.95
+    assert greedy_return(trained("sac-discrete", "Mask", 1_200, algo=EXPLORES)) >= 0.95
 
 
 def test_discrete_sac_sees_nested_observations_whole():
-    assert greedy_return(trained("sac-discrete", "Nested", 1_500)) >= 0.9
+    assert greedy_return(trained("sac-discrete", "Nested", 1_200, algo=EXPLORES)) >= 0.9
 
 
 def test_drifting_noise_explores_as_well():
