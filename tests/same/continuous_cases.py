@@ -14,6 +14,6 @@ CONTINUOUS = {
     ],
     "sac-discrete": ["--algo=sac-discrete", "--env=same.counting:Counting-v0", *_REPLAY, "train.max_steps=1500"],
     "redq": ["--algo=redq", *_WALK, "algo.critics=3", "algo.policy_every=4", "store.updates_per_step=2", "train.max_steps=1000"],
-    "tqc": ["--algo=tqc", *_WALK, "algo.critics=2", "algo.quantiles=5", "algo.n_step=2", "train.max_steps=1200"],
+    "tqc": ["--algo=tqc", *_WALK, "algo.noise_memory=0.8", "algo.critics=2", "algo.quantiles=5", "algo.n_step=2", "train.max_steps=1200"],
     "crossq": ["--algo=crossq", *_WALK, "algo.renorm_warmup=300", "train.max_steps=1500"],
 }  # fmt: skip

@@ -20,7 +20,8 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from rookery.acting.rules import Rule, SquashedGaussian
+from rookery.acting.noise import squashed
+from rookery.acting.rules import Rule
 from rookery.algos.base import Algorithm, Positive
 from rookery.algos.sac import SoftConfig
 from rookery.core.errors import ConfigError
@@ -100,7 +101,7 @@ class CrossQ(Algorithm):
         return {"lr": self.config.lr, "alpha_lr": self.config.alpha_lr, "random": until(self.config.warmup)}
 
     def rule(self, column: int = 0, columns: int | None = None) -> Rule:
-        return SquashedGaussian(self.action_spec)
+        return squashed(self.action_spec, self.config.noise_memory)
 
     def outputs(self, s: Any, obs: Tree, state: Any, first: Any) -> tuple[dict[str, Tensor], Any]:
         mean, log_std = s.policy(obs)

@@ -19,7 +19,8 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
-from rookery.acting.rules import Rule, SquashedGaussian
+from rookery.acting.noise import squashed
+from rookery.acting.rules import Rule
 from rookery.algos.base import Algorithm, Positive
 from rookery.algos.sac import SoftConfig
 from rookery.core.schedule import Schedule, until
@@ -92,7 +93,7 @@ class REDQ(Algorithm):
         return {"lr": self.config.lr, "alpha_lr": self.config.alpha_lr, "random": until(self.config.warmup)}
 
     def rule(self, column: int = 0, columns: int | None = None) -> Rule:
-        return SquashedGaussian(self.action_spec)
+        return squashed(self.action_spec, self.config.noise_memory)
 
     def outputs(self, s: Any, obs: Tree, state: Any, first: Any) -> tuple[dict[str, Tensor], Any]:
         mean, log_std = s.policy(obs)

@@ -7,6 +7,7 @@
     Q'     ← (1 − τ) Q' + τ Q
 
 Actions live in [−1, 1] here and are rescaled to the env's bounds by the rule. The first `warmup` steps are uniform.
+With `noise_memory` the noise of acting drifts from step to step, for tasks where pushing to and fro leads nowhere.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
-from rookery.acting.rules import Rule, SquashedGaussian
+from rookery.acting.noise import squashed
+from rookery.acting.rules import Rule
 from rookery.algos.base import AlgoConfig, Algorithm, GradConfig, Positive, Share
 from rookery.core.schedule import Schedule, until
 from rookery.core.tree import Tree
@@ -38,6 +40,7 @@ class SoftConfig(AlgoConfig):
     tune_alpha: bool = True  # learn α so that the entropy approaches `target_entropy`
     target_entropy: float | None = None  # H̄ in nats; None: −dim(action)
     warmup: Annotated[int, Field(ge=0)] = 1_000  # first env steps with uniform actions
+    noise_memory: Annotated[float, Field(ge=0, lt=1)] = 0.0  # ρ: correlation of the noise on actions from step to step
     log_std_min: float = -5.0  # bounds of the policy's log standard deviation
     log_std_max: float = 2.0  # upper bound of it
     max_grad_norm: Annotated[float, Field(gt=0)] | None = None  # norm to which gradients are clipped
@@ -105,7 +108,7 @@ class SAC(Algorithm):
         return {"lr": self.config.lr, "alpha_lr": self.config.alpha_lr, "random": until(self.config.warmup)}
 
     def rule(self, column: int = 0, columns: int | None = None) -> Rule:
-        return SquashedGaussian(self.action_spec)
+        return squashed(self.action_spec, self.config.noise_memory)
 
     def outputs(self, s: Any, obs: Tree, state: Any, first: Any) -> tuple[dict[str, Tensor], Any]:
         mean, log_std = s.policy(obs)

@@ -56,7 +56,16 @@ CARTPOLE_SAC_DISCRETE: dict[str, Any] = {
 }
 
 MOUNTAINCAR_CONTINUOUS_SAC: dict[str, Any] = {
-    "algo": {"name": "sac", "gamma": 0.9999, "lr": 3e-4, "alpha": 0.1, "tune_alpha": False, "tau": 0.01},
+    "algo": {
+        "name": "sac",
+        "gamma": 0.99,
+        "lr": 1e-3,
+        "alpha_lr": 1e-3,
+        "alpha": 0.1,
+        "tau": 0.01,
+        "warmup": 0,
+        "noise_memory": 0.95,  # white noise hardly ever swings the car up the hill
+    },
     "env": {"id": "MountainCarContinuous-v0", "num": 1},
     "model": {"hidden": [64, 64]},
     "store": _STORE | {"capacity": 50_000, "batch_size": 256},
