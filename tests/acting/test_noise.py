@@ -6,7 +6,14 @@ import torch
 from gymnasium import spaces
 from torch import nn
 
-from rookery.acting.noise import Deterministic, DriftingGaussian, GaussianNoise, OrnsteinUhlenbeck, ParameterNoise, squashed
+from rookery.acting.noise import (
+    Deterministic,
+    DriftingGaussian,
+    GaussianNoise,
+    OrnsteinUhlenbeck,
+    ParameterNoise,
+    squashed,
+)
 from rookery.acting.rules import RuleWithMemory, SquashedGaussian
 from rookery.core.errors import ConfigError
 from rookery.core.spec import spec_of

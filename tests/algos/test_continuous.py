@@ -51,7 +51,11 @@ def number(it, name, key, value):
 
 def batch(action=0.0, reward=1.0, discount=0.9, rows=8, width=1):
     one = {"reward": torch.full((rows,), reward), "discount": torch.full((rows,), discount), "weight": torch.ones(rows)}
-    return one | {"obs": torch.zeros(rows, 3), "next_obs": torch.zeros(rows, 3), "action": torch.full((rows, width), action)}
+    return one | {
+        "obs": torch.zeros(rows, 3),
+        "next_obs": torch.zeros(rows, 3),
+        "action": torch.full((rows, width), action),
+    }
 
 
 # --- targets and losses by hand ---
@@ -349,7 +353,9 @@ def by_trace(it, name, batch):
 QUICK = ("td3", "crossq")  # a trace takes seconds; the others among the slow tests
 
 
-@pytest.mark.parametrize("name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in CASES])
+@pytest.mark.parametrize(
+    "name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in CASES]
+)
 def test_the_traced_update_equals_the_eager_one(name):
     eager, traced = learner(CASES[name]()), learner(CASES[name]())
     for i in range(3):  # moments, targets and statistics that are not fresh
@@ -363,7 +369,10 @@ def test_the_traced_update_equals_the_eager_one(name):
         changed = 0
         for key in set(after) & set(eager.tensors):
             changed += not torch.equal(after[key], traced.tensors[key])
-            assert far(after[key], eager.tensors[key]) < 1e-5 or torch.equal(after[key], eager.tensors[key]), (update, key)
+            assert far(after[key], eager.tensors[key]) < 1e-5 or torch.equal(after[key], eager.tensors[key]), (
+                update,
+                key,
+            )
             traced.tensors[key].copy_(after[key])
         assert changed >= 3  # value and both moments at least
 

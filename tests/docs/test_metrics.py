@@ -15,7 +15,7 @@ TINY = {
     "sac": ["env.id=Pendulum-v1", "train.max_steps=300", "store.min_fill=256", "algo.warmup=100", "model.hidden=[16]"],
 }
 _BOX = ["env.id=Pendulum-v1", "train.max_steps=300", "store.min_fill=256", "algo.warmup=100", "model.hidden=[16]"]
-TINY |= {name: _BOX for name in ("ddpg", "td3", "redq", "tqc", "crossq")}
+TINY |= dict.fromkeys(("ddpg", "td3", "redq", "tqc", "crossq"), _BOX)
 TINY["sac-discrete"] = ["env.id=CartPole-v1", "train.max_steps=600", "store.min_fill=256", "model.hidden=[16]"]
 ALWAYS = [
     "log.every_steps=100",

@@ -23,7 +23,13 @@ STRATEGIES = ("future", "final", "episode")
 
 def trained(algo, env, hindsight, steps, seen=None, **store):
     options = {"capacity": 5_000, "min_fill": 300, "batch_size": 64, "updates_per_step": 1, "hindsight": hindsight}
-    tree = {"algo": algo, "env": env, "model": {"hidden": [32]}, "store": options | store, "train": {"max_steps": steps}}
+    tree = {
+        "algo": algo,
+        "env": env,
+        "model": {"hidden": [32]},
+        "store": options | store,
+        "train": {"max_steps": steps},
+    }
     trainer = Trainer(load_config(tree={**tree, **QUIET}))
     if seen is not None:
         step = trainer.learner.step

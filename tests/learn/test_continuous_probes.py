@@ -14,7 +14,8 @@ ALGOS = {
     "ddpg": PURE | {"policy_lr": 2e-3},
     "td3": PURE | {"policy_lr": 5e-3, "smoothing": 0.05},
     "redq": SOFT | {"tau": 0.1, "critics": 3, "policy_every": 1},
-    "tqc": SOFT | {"tau": 0.1, "critics": 2, "quantiles": 5, "drop": 0},  # deterministic returns: all quantiles are equal
+    "tqc": SOFT
+    | {"tau": 0.1, "critics": 2, "quantiles": 5, "drop": 0},  # deterministic returns: all quantiles are equal
     "crossq": SOFT | {"policy_every": 2, "renorm_momentum": 0.05, "renorm_warmup": 100},
     "sac-discrete": {"gamma": GAMMA, "lr": 5e-3, "tau": 0.1, "alpha": 0.01, "tune_alpha": False},
 }

@@ -15,8 +15,8 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from rookery.acting.rules import Rule
+from rookery.algos.choice import instead
 from rookery.core.errors import ConfigError
-from rookery.core.registry import lookup, names
 from rookery.core.schedule import Schedule
 from rookery.core.section import Section
 from rookery.core.spec import Leaf, describe, mask_of
@@ -104,7 +104,7 @@ class Algorithm:
         if kind not in self.actions:
             raise ConfigError(
                 f"algo.name={self.name} acts in spaces of kind {' or '.join(self.actions)}, but the env's action space is "
-                f"{describe(action_spec)}: {_instead(kind)} wrap the env."
+                f"{describe(action_spec)}: {instead(kind)} wrap the env."
             )
         self._check_mask()
         self._check_memory()
@@ -188,18 +188,3 @@ class Algorithm:
     def learn(self, learner: Learner, batch: dict[str, Tree], rng: np.random.Generator) -> Iterator[list[Outputs]]:
         """Python around updates: one item per update. By default one update per sampled batch."""
         yield learner.step(batch)
-
-
-def _instead(kind: str) -> str:
-    """The algorithms that can act in spaces of a kind. They are imported only here, when somebody is told."""
-    *others, last = [name for name in names("algo") if kind in _actions_of(name)] or [""]
-    if not last:
-        return "no algorithm here can (`rookery list algos`);"
-    return f"use {', '.join(others) + ' or ' if others else ''}{last} (`rookery list algos`), or"
-
-
-def _actions_of(name: str) -> tuple[str, ...]:
-    try:
-        return lookup("algo", name).actions
-    except (ConfigError, AttributeError):  # a user's, whose module is missing: not what this refusal is about
-        return ()

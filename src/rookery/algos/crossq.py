@@ -27,7 +27,7 @@ from rookery.algos.sac import SoftConfig
 from rookery.core.errors import ConfigError
 from rookery.core.schedule import Schedule, until
 from rookery.core.tree import Tree, tree_map
-from rookery.equations.distributions import squashed_gaussian
+from rookery.equations.soft import squashed_sample
 from rookery.equations.value import squared, weighted_mean
 from rookery.learning.optim import Adam, Optimiser
 from rookery.nets import BatchRenorm, Critic, Ensemble, Scalar, SquashedPolicy
@@ -110,7 +110,7 @@ class CrossQ(Algorithm):
     def update(self, s: Any, b: Any) -> dict[str, Tensor]:
         rows = len(b.reward)
         taken, alpha = b.action.reshape(rows, self.width), s.log_alpha().exp()
-        next_action, next_logp = squashed_gaussian(*s.policy(b.next_obs), s.normal(rows, self.width))
+        next_action, next_logp = squashed_sample(s.policy(b.next_obs), s.normal(rows, self.width))
         both = tree_map(lambda now, after: torch.cat([now, after]), b.obs, b.next_obs)
 
         def loss(q: Any) -> tuple[Tensor, dict[str, Tensor]]:
@@ -126,7 +126,7 @@ class CrossQ(Algorithm):
         alpha, eps = s.log_alpha().exp(), s.normal(len(b.reward), self.width)
 
         def loss(policy: Any) -> tuple[Tensor, Tensor]:
-            action, logp = squashed_gaussian(*policy(b.obs), eps)
+            action, logp = squashed_sample(policy(b.obs), eps)
             return (alpha * logp - s.q.least(b.obs, action)).mean(), logp
 
         logp = s.minimise("policy", loss)

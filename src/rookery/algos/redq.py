@@ -25,7 +25,7 @@ from rookery.algos.base import Algorithm, Positive
 from rookery.algos.sac import SoftConfig
 from rookery.core.schedule import Schedule, until
 from rookery.core.tree import Tree
-from rookery.equations.distributions import squashed_gaussian
+from rookery.equations.soft import squashed_sample
 from rookery.equations.value import squared, weighted_mean
 from rookery.learning.optim import Adam, Optimiser
 from rookery.nets import Critic, Ensemble, Scalar, SquashedPolicy
@@ -102,7 +102,7 @@ class REDQ(Algorithm):
     def update(self, s: Any, b: Any) -> dict[str, Tensor]:
         c, rows = self.config, len(b.reward)
         taken, alpha = b.action.reshape(rows, self.width), s.log_alpha().exp()
-        next_action, next_logp = squashed_gaussian(*s.policy(b.next_obs), s.normal(rows, self.width))
+        next_action, next_logp = squashed_sample(s.policy(b.next_obs), s.normal(rows, self.width))
         subset = s.uniform(c.critics).argsort()[: c.subset]  # without repetition
         judged = s.q_target(b.next_obs, next_action).index_select(0, subset).amin(0)
         y = b.reward + b.discount * (judged - alpha * next_logp)
@@ -121,7 +121,7 @@ class REDQ(Algorithm):
         alpha, eps = s.log_alpha().exp(), s.normal(len(b.reward), self.width)
 
         def loss(policy: Any) -> tuple[Tensor, Tensor]:
-            action, logp = squashed_gaussian(*policy(b.obs), eps)
+            action, logp = squashed_sample(policy(b.obs), eps)
             return (alpha * logp - s.q(b.obs, action).mean(0)).mean(), logp
 
         logp = s.minimise("policy", loss)

@@ -23,7 +23,7 @@ from rookery.acting.rules import Rule
 from rookery.algos.base import AlgoConfig, Algorithm, GradConfig, Positive, Share
 from rookery.core.schedule import Schedule, until
 from rookery.core.tree import Tree
-from rookery.equations.distributions import squashed_gaussian
+from rookery.equations.soft import squashed_sample
 from rookery.equations.value import squared, weighted_mean
 from rookery.learning.optim import Adam, Optimiser
 from rookery.nets import Critic, Ensemble, Scalar, SquashedPolicy
@@ -117,7 +117,7 @@ class SAC(Algorithm):
     def update(self, s: Any, b: Any) -> dict[str, Tensor]:
         rows = len(b.reward)
         taken, alpha = b.action.reshape(rows, self.width), s.log_alpha().exp()
-        next_action, next_logp = squashed_gaussian(*s.policy(b.next_obs), s.normal(rows, self.width))
+        next_action, next_logp = squashed_sample(s.policy(b.next_obs), s.normal(rows, self.width))
         y = b.reward + b.discount * (s.q_target.least(b.next_obs, next_action) - alpha * next_logp)
         eps = s.normal(rows, self.width)
 
@@ -126,7 +126,7 @@ class SAC(Algorithm):
             return weighted_mean(squared(values - y).sum(0), b.weight), values[0]
 
         def policy_loss(policy: Any) -> tuple[Tensor, Tensor]:
-            action, logp = squashed_gaussian(*policy(b.obs), eps)
+            action, logp = squashed_sample(policy(b.obs), eps)
             return (alpha * logp - s.q.least(b.obs, action)).mean(), logp
 
         first = s.minimise("q", q_loss)

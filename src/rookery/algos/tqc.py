@@ -26,8 +26,7 @@ from rookery.algos.sac import SoftConfig
 from rookery.core.schedule import Schedule, until
 from rookery.core.tree import Tree
 from rookery.equations.distributional import midpoints, quantile_huber
-from rookery.equations.distributions import squashed_gaussian
-from rookery.equations.soft import without_largest
+from rookery.equations.soft import squashed_sample, without_largest
 from rookery.equations.value import weighted_mean
 from rookery.learning.optim import Adam, Optimiser
 from rookery.nets import Critic, Ensemble, Scalar, SquashedPolicy
@@ -99,7 +98,7 @@ class TQC(Algorithm):
     def update(self, s: Any, b: Any) -> dict[str, Tensor]:
         c, rows = self.config, len(b.reward)
         taken, alpha = b.action.reshape(rows, self.width), s.log_alpha().exp()
-        next_action, next_logp = squashed_gaussian(*s.policy(b.next_obs), s.normal(rows, self.width))
+        next_action, next_logp = squashed_sample(s.policy(b.next_obs), s.normal(rows, self.width))
         kept = without_largest(s.q_target(b.next_obs, next_action), c.drop)  # [B, N (M − d)]
         y = b.reward.unsqueeze(-1) + b.discount.unsqueeze(-1) * (kept - (alpha * next_logp).unsqueeze(-1))
         tau, eps = midpoints(c.quantiles, b.reward.device), s.normal(rows, self.width)
@@ -110,7 +109,7 @@ class TQC(Algorithm):
             return weighted_mean(per_sample, b.weight), quantiles.mean((0, -1))
 
         def policy_loss(policy: Any) -> tuple[Tensor, Tensor]:
-            action, logp = squashed_gaussian(*policy(b.obs), eps)
+            action, logp = squashed_sample(policy(b.obs), eps)
             return (alpha * logp - s.q(b.obs, action).mean((0, -1))).mean(), logp
 
         value = s.minimise("q", q_loss)

@@ -14,7 +14,14 @@ from typing import Any
 
 from torch import Tensor
 
+from rookery.equations.distributions import squashed_gaussian
+
 Number = Any  # a float or a 0-d tensor
+
+
+def squashed_sample(gaussian: tuple[Tensor, Tensor], eps: Tensor) -> tuple[Tensor, Tensor]:
+    """`squashed_gaussian` of the (mean, log standard deviation) that a policy gave: (action, its log-probability)."""
+    return squashed_gaussian(*gaussian, eps)
 
 
 def soft_value(q: Tensor, logp: Tensor, alpha: Number) -> Tensor:

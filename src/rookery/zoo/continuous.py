@@ -26,7 +26,15 @@ PENDULUM_TQC: dict[str, Any] = _PENDULUM | {
 }
 
 PENDULUM_REDQ: dict[str, Any] = _PENDULUM | {  # fewer steps, more updates of each
-    "algo": {"name": "redq", "gamma": 0.99, "lr": 1e-3, "alpha_lr": 1e-3, "critics": 5, "policy_every": 3, "warmup": 500},
+    "algo": {
+        "name": "redq",
+        "gamma": 0.99,
+        "lr": 1e-3,
+        "alpha_lr": 1e-3,
+        "critics": 5,
+        "policy_every": 3,
+        "warmup": 500,
+    },
     "model": {"hidden": [64, 64]},
     "store": _STORE | {"capacity": 8_000, "min_fill": 500, "updates_per_step": 3.0},
     "train": {"max_steps": 8_000},
