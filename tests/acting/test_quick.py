@@ -10,9 +10,12 @@ from torch import nn
 
 from rookery.acting.actor import Actor
 from rookery.acting.rules import EpsilonGreedy
+from rookery.algos.crossq import CrossQ
 from rookery.algos.dqn import DQN
 from rookery.algos.ppo import PPO
 from rookery.algos.sac import SAC
+from rookery.algos.sac_discrete import SACDiscrete
+from rookery.algos.td3 import TD3
 from rookery.core.rng import Streams
 from rookery.core.spec import spec_of
 from rookery.kernels.act import NONE, RELU, TANH, perceptron
@@ -51,6 +54,9 @@ CASES = {
     "ppo shared": lambda: made(PPO, shared=True),
     "ppo box": lambda: made(PPO, actions=BOX),
     "sac": lambda: made(SAC, actions=BOX),
+    "sac-discrete": lambda: made(SACDiscrete),
+    "td3": lambda: made(TD3, actions=BOX),
+    "crossq": lambda: made(CrossQ, actions=BOX),
     "two observations": lambda: made(DQN, obs={"a": VECTOR, "b": BOX}),
 }
 

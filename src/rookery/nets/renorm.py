@@ -34,13 +34,14 @@ class BatchRenorm(nn.Module):
         self.register_buffer("count", torch.zeros((), device="cpu"))
 
     def forward(self, x: Tensor) -> Tensor:
+        # numbers per feature are multiplied first: there are few of them, and each pass over x costs
         if not self.training:
-            return (x - self.mean) / torch.sqrt(self.var + EPSILON) * self.weight + self.bias
+            return (x - self.mean) * (self.weight / torch.sqrt(self.var + EPSILON)) + self.bias
         var, mean = torch.var_mean(x, tuple(range(x.dim() - 1)), correction=0)
         std = torch.sqrt(var + EPSILON)
         scale, shift = self._corrections(mean.detach(), std.detach())
         self._observe(mean.detach(), var.detach())
-        return ((x - mean) / std * scale + shift) * self.weight + self.bias
+        return (x - mean) * (self.weight * scale / std) + (self.weight * shift + self.bias)
 
     def _corrections(self, mean: Tensor, std: Tensor) -> tuple[Tensor, Tensor]:
         """r and d."""
