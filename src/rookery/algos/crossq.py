@@ -6,9 +6,9 @@
     L_π          = E[α log π(a|s) − min_j Q_j(s, a)]                         every `policy_every` updates, as is L_α
     L_α          = −log α · E[log π(a|s) + H̄],                              H̄ = −dim(a) unless given
 
-Batch renormalisation (`rookery.nets.renorm`) stands before the first and after every hidden layer. L_Q learns with the statistics of
-its batch; L_π, the choice of a' and acting read the running ones. Actions live in [−1, 1] here and are rescaled to the env's bounds
-by the rule. The first `warmup` steps are uniform.
+Batch renormalisation (`rookery.nets.renorm`) stands before the first and after every hidden layer of the critics, and of the policy
+unless `renorm_policy` is false. A network learns with the statistics of its batch; where it is only read (a', Q in L_π, acting) it uses
+the running ones. Actions live in [−1, 1] here and are rescaled to the env's bounds by the rule. The first `warmup` steps are uniform.
 """
 
 from __future__ import annotations

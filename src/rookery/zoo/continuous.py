@@ -76,7 +76,7 @@ MOUNTAINCAR_CONTINUOUS_SAC: dict[str, Any] = {
     },
     "env": {"id": "MountainCarContinuous-v0", "num": 1},
     "model": {"hidden": [64, 64]},
-    "store": _STORE | {"capacity": 50_000, "batch_size": 256},
+    "store": _STORE | {"capacity": 50_000, "batch_size": 256, "min_fill": 5_000},  # the goal has been seen by then
     "train": {"max_steps": 50_000},
     "eval": {"every_steps": 5_000},
 }
