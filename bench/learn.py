@@ -61,6 +61,13 @@ GATES = {
     "cartpole-pqn": Gate(10, 475.0),
     "cartpole-novel-drqn": Gate(10, 450.0),
     "acrobot-qrdqn": Gate(5, -85.0),
+    "pendulum-ddpg": Gate(10, -200.0),
+    "pendulum-td3": Gate(10, -200.0),
+    "pendulum-tqc": Gate(10, -200.0),
+    "pendulum-redq": Gate(10, -200.0),
+    "pendulum-crossq": Gate(10, -200.0),
+    "cartpole-sac-discrete": Gate(10, 475.0),
+    "mountaincar-continuous-sac": Gate(5, 93.0),
 }
 EPISODES, TEST_SEED = 100, 1_000_003
 

@@ -6,8 +6,15 @@ import torch
 from gymnasium import spaces
 from torch import nn
 
-from rookery.acting.noise import Deterministic, GaussianNoise, OrnsteinUhlenbeck, ParameterNoise
-from rookery.acting.rules import RuleWithMemory
+from rookery.acting.noise import (
+    Deterministic,
+    DriftingGaussian,
+    GaussianNoise,
+    OrnsteinUhlenbeck,
+    ParameterNoise,
+    squashed,
+)
+from rookery.acting.rules import RuleWithMemory, SquashedGaussian
 from rookery.core.errors import ConfigError
 from rookery.core.spec import spec_of
 from rookery.learning.flat import FlatNetwork
@@ -214,3 +221,67 @@ def test_nothing_is_undone_where_no_noise_was_drawn():
     rule(ZERO, rng(), {"noise": 0.1, "random": 1.0}, None, False)  # warming up does not move it
     rule.undo(np.array([0, 1, 2]))
     assert (rule.x == before).all()
+
+
+# --- drifting noise of a squashed Gaussian ---
+
+NORMAL = {"mean": np.zeros((3, 2), np.float32), "log_std": np.full((3, 2), np.log(0.5), np.float32)}
+
+
+def test_drifting_noise_by_hand():
+    # ρ = 0.6: x₁ = ε₁, x₂ = 0.6 ε₁ + 0.8 ε₂; the action is tanh(x / 2)
+    rule, generator, (a, b) = DriftingGaussian(LEAF, 0.6), rng(), eps(2)
+    rule.begin(np.ones(3, bool))
+    assert rule(NORMAL, generator, {}, None, False)["action"] == pytest.approx(np.tanh(0.5 * a), rel=1e-5)
+    rule.begin(np.array([False, True, False]))
+    x = np.where([[False], [True], [False]], b, 0.6 * a + 0.8 * b)  # an episode begins in the second column
+    assert rule(NORMAL, generator, {}, None, False)["action"] == pytest.approx(np.tanh(0.5 * x), rel=1e-5)
+
+
+def test_each_drifting_action_alone_is_distributed_as_without_memory():
+    rule, generator, many = DriftingGaussian(LEAF, 0.9), rng(), np.zeros((4_000, 2), np.float32)
+    for _ in range(30):
+        rule({"mean": many, "log_std": many}, generator, {}, None, False)
+    before = rule.x
+    rule({"mean": many, "log_std": many}, generator, {}, None, False)
+    assert (rule.x.mean(), rule.x.std()) == pytest.approx((0.0, 1.0), abs=0.03)
+    assert (rule.x * before).mean() == pytest.approx(0.9, abs=0.03)
+
+
+def test_greedy_and_warm_up_steps_do_not_move_drifting_noise():
+    rule = DriftingGaussian(LEAF, 0.6)
+    rule(NORMAL, rng(), {}, None, False)
+    before = rule.x.copy()
+    assert (rule(NORMAL, None, {}, None, True)["action"] == 0).all()
+    rule(NORMAL, rng(), {"random": 1.0}, None, False)
+    assert (rule.x == before).all()
+
+
+def test_drifting_noise_is_undone_and_restored_exactly():
+    rule, other, generator = DriftingGaussian(LEAF, 0.6), DriftingGaussian(LEAF, 0.6), rng()
+    rule(NORMAL, generator, {}, None, False)
+    before = rule.x.copy()
+    rule(NORMAL, generator, {}, None, False)
+    rule.undo(np.array([1]))
+    assert (rule.x[1] == before[1]).all()
+    assert (rule.x[0] != before[0]).all()
+    other.restore(rule.state())
+    (one, two) = (it(NORMAL, rng(5), {}, None, False)["action"] for it in (rule, other))
+    assert (one == two).all()
+    assert isinstance(rule, RuleWithMemory)
+
+
+def test_an_undone_first_step_is_still_a_first_step():
+    rule, generator = DriftingGaussian(LEAF, 0.6), rng()
+    rule(NORMAL, generator, {}, None, False)
+    rule.begin(np.array([False, True, False]))
+    rule(NORMAL, generator, {}, None, False)
+    rule.undo(np.array([1]))
+    assert np.isnan(rule.x[1]).all()
+
+
+def test_without_memory_it_is_the_plain_rule():
+    assert type(squashed(LEAF, 0.0)) is SquashedGaussian
+    assert type(squashed(LEAF, 0.5)) is DriftingGaussian
+    with pytest.raises(ConfigError, match="0 < memory < 1"):
+        DriftingGaussian(LEAF, 1.0)

@@ -11,10 +11,13 @@ from torch import nn
 from rookery.acting.actor import Actor
 from rookery.acting.rules import EpsilonGreedy
 from rookery.algos.c51 import C51
+from rookery.algos.crossq import CrossQ
 from rookery.algos.dqn import DQN
 from rookery.algos.ppo import PPO
 from rookery.algos.qrdqn import QRDQN
 from rookery.algos.sac import SAC
+from rookery.algos.sac_discrete import SACDiscrete
+from rookery.algos.td3 import TD3
 from rookery.core.rng import Streams
 from rookery.core.spec import spec_of
 from rookery.kernels.act import LANES, NONE, RELU, TANH, perceptron
@@ -57,6 +60,9 @@ CASES = {
     "dueling c51": lambda: made(C51, atoms=7, dueling=True),
     "qrdqn": lambda: made(QRDQN, quantiles=4),
     "layer norm": lambda: made(DQN, model={"layer_norm": True}),
+    "sac-discrete": lambda: made(SACDiscrete),
+    "td3": lambda: made(TD3, actions=BOX),
+    "crossq": lambda: made(CrossQ, actions=BOX),
     "two observations": lambda: made(DQN, obs={"a": VECTOR, "b": BOX}),
 }
 

@@ -12,6 +12,7 @@ from rookery.algos.sac import SAC, SACConfig
 from rookery.core.errors import ConfigError
 from rookery.core.rng import Streams
 from rookery.core.spec import spec_of
+from rookery.equations.distributions import squashed_gaussian
 from rookery.learning.build import trace
 from rookery.learning.learner import Learner
 from rookery.nets import ModelConfig
@@ -147,7 +148,8 @@ def test_the_target_and_temperature_of_sac_by_hand():
     generator = torch.Generator()
     generator.set_state(it.generator.get_state())
     with torch.no_grad():  # y = r + d (min Q' − α log π), with the same noise
-        action, logp = it.eager.policy(batch["next_obs"], torch.randn(8, 2, generator=generator))
+        eps = torch.randn(8, 2, generator=generator)
+        action, logp = squashed_gaussian(*it.eager.policy(batch["next_obs"]), eps)
         y = batch["reward"] + batch["discount"] * (it.eager.q_target.least(batch["next_obs"], action) - 0.5 * logp)
     out = it.step(batch)[0].metrics
     assert out["target_mean"] == pytest.approx(y.mean().item(), rel=1e-5)

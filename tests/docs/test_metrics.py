@@ -29,6 +29,9 @@ TINY |= {
     "trpo": ["env.id=CartPole-v1", "train.max_steps=600", "algo.rollout=32", "env.num=4"],
     "ppg": ["env.id=CartPole-v1", "train.max_steps=600", "algo.rollout=32", "env.num=4", "algo.phase=2"],
 }
+_BOX = ["env.id=Pendulum-v1", "train.max_steps=300", "store.min_fill=256", "algo.warmup=100", "model.hidden=[16]"]
+TINY |= dict.fromkeys(("ddpg", "td3", "redq", "tqc", "crossq"), _BOX)
+TINY["sac-discrete"] = ["env.id=CartPole-v1", "train.max_steps=600", "store.min_fill=256", "model.hidden=[16]"]
 ALWAYS = [
     "log.every_steps=100",
     "eval.every_steps=200",

@@ -13,6 +13,7 @@ import pytest
 
 from faults.commands import DQN, FAULTY, WALK, Cli, checkpoint, quick, summary
 from faults.fault_envs import marked
+from rookery.core import registry
 from rookery.run.manifest import commit_text
 from rookery.run.resolve import flat, load_config
 
@@ -78,6 +79,10 @@ def test_wrong_types_nan_and_contradictions_name_their_fields(
     [
         (["cartpole-dqnn"], ["unknown preset 'cartpole-dqnn'", "Did you mean 'cartpole-dqn'?"]),
         (["--algo", "zzz", "--env", "CartPole-v1"], ["unknown algo 'zzz'", "Known: ", "dqn, ", "r2d2"]),
+        (
+            ["--algo", "zzz", "--env", "CartPole-v1"],
+            ["unknown algo 'zzz'", f"Known: {', '.join(registry.names('algo'))}"],
+        ),
         (["--algo", "dqn", "--env", "CartPol-v1"], ["unknown env 'CartPol-v1'", "Did you mean 'CartPole-v1'?"]),
         (["--algo", "dqn", "--env", "faults.fault_envs:Wal"], ["'Wal'", "Did you mean 'Walk'?"]),
         (["--algo", "dqn", *WALK, "env.kwargs={lenght: 3}"], ["env.kwargs={'lenght': 3}", "lenght"]),

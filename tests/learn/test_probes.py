@@ -113,8 +113,7 @@ def value(trainer, *obs):
             return s.q(x).amax(-1).tolist()
         if trainer.algo.name == "ppo":
             return s.ac.value(x).tolist()
-        action, _ = s.policy(x, torch.zeros(len(x), 1))
-        return s.q.least(x, action).tolist()
+        return s.q.least(x, s.policy(x)[0].tanh()).tolist()
 
 
 def greedy_return(trainer, episodes=40):

@@ -14,10 +14,13 @@ from rookery.core.rng import seeded
 from rookery.core.spec import spec_of
 from rookery.nets import (
     Critic,
+    DeterministicPolicy,
     Dueling,
+    Ensemble,
     ModelConfig,
     QNetwork,
     Scalar,
+    SquashedPolicy,
     linear,
     mlp,
     modules_with_own_loss,
@@ -55,8 +58,35 @@ def test_a_critic_sees_observation_and_action_and_normalises_the_observation_onl
         critic.head.weight.fill_(1.0)
         critic.head.bias.zero_()
     observe(critic, np.array([[0, 0, 0], [2, 4, 8]], np.float32))  # means 1 2 4, deviations 1 2 4
-    out = critic(torch.tensor([[2.0, 4.0, 8.0]]), torch.full((1, 2, 2), 0.5))
+    out = critic(torch.tensor([[2.0, 4.0, 8.0]]), torch.full((1, 4), 0.5))  # a vector, whatever the space
     assert out.tolist() == [1 + 1 + 1 + 4 * 0.5]
+
+
+def test_an_ensemble_gives_the_results_of_different_members_side_by_side():
+    box = spec_of(spaces.Box(-1, 1, (2,)))
+    critics = Ensemble(lambda: Critic(OBS, box, ModelConfig(hidden=(4,))), 3)
+    seen = torch.randn(5, 3), torch.randn(5, 2)
+    each = [member(*seen) for member in critics.members]
+    assert critics(*seen).shape == (3, 5)
+    assert torch.equal(critics(*seen), torch.stack(each))
+    assert not torch.equal(each[0], each[1])
+    assert torch.equal(critics.least(*seen), torch.stack(each).amin(0))
+
+
+def test_a_critic_of_quantiles_gives_so_many_numbers():
+    critic = Critic(OBS, spec_of(spaces.Box(-1, 1, (2,))), ModelConfig(hidden=(4,)), quantiles=7)
+    assert critic(torch.randn(5, 3), torch.randn(5, 2)).shape == (5, 7)
+
+
+def test_policies_of_bounded_actions_stay_in_their_bounds_and_begin_small():
+    shaped = spec_of(spaces.Box(-1, 1, (2, 2)))
+    mean, log_std = SquashedPolicy(OBS, shaped, ModelConfig(hidden=(4,)), (-1.0, 0.5))(1e4 * torch.randn(50, 3))
+    assert mean.shape == log_std.shape == (50, 4)
+    assert (log_std.min().item(), log_std.max().item()) == (-1.0, 0.5)
+    policy = DeterministicPolicy(OBS, shaped, ModelConfig(hidden=(4,)))
+    assert policy(torch.randn(50, 3)).shape == (50, 4)
+    assert policy(torch.randn(50, 3)).abs().max() < 0.1
+    assert policy(1e6 * torch.randn(50, 3)).abs().max() <= 1.0
 
 
 def test_a_scalar_hands_out_a_new_tensor_with_gradient():

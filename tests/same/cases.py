@@ -1,5 +1,7 @@
 """The runs that are killed and resumed, by the tests and by bench/chaos.py."""
 
+from same.continuous_cases import CONTINUOUS
+
 COMMON = [
     "log.every_steps=200",
     "log.sinks=[jsonl]",
@@ -188,5 +190,6 @@ CASES = {
         "train.max_steps=2000",
     ],
 }
+CASES |= CONTINUOUS
 NATIVE = ("dqn-native",)  # a numba engine writes no file of its steps
 COMPILED = ("dqn", "ppo", "sac", "r2d2")  # run in both modes; the others eagerly, for a build takes its time

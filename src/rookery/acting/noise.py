@@ -1,13 +1,15 @@
 """Exploration of deterministic policies μ(s), whose `out["action"]` lies in [−1, 1]; the env gets it rescaled to its bounds.
+And of squashed Gaussian policies whose noise shall last.
 
     Gaussian             a = clip(μ(s) + clip(σ ε, ±c), ±1)
     Ornstein–Uhlenbeck   a = clip(μ(s) + x, ±1),  x ← x − θ x Δt + σ √Δt ε                 x = 0 where an episode begins
     parameter noise      a = μ(s; w + σ ε);  σ ← α σ if d < δ, else σ / α                  Plappert et al. 2018, section 3
                          d² = mean (μ(s; w) − μ(s; w + σ ε))²                              appendix C
+    drifting Gaussian    a = tanh(μ(s) + σ(s) x),  x ← ρ x + √(1 − ρ²) ε                   x = ε where an episode begins
 
 σ of the first two is the knob `noise`; the knob `random` ≥ 1 means uniform actions, as for warming up.
 
-Ornstein–Uhlenbeck noise is a `RuleWithMemory`. Parameter noise is no rule: it is the vector of weights that acting reads.
+Ornstein–Uhlenbeck and drifting noise are each a `RuleWithMemory`. Parameter noise is no rule: it is the vector of weights that acting reads.
 """
 
 from __future__ import annotations
@@ -106,6 +108,54 @@ class OrnsteinUhlenbeck(Deterministic):
 
     def restore(self, state: dict[str, Any]) -> None:
         self.x = self._before = np.array(state["x"], np.float32)
+
+
+class DriftingGaussian(SquashedGaussian):
+    """A squashed Gaussian whose noise resembles that of the step before, for each column by itself: every x is standard normal, so
+    each action alone is distributed as without memory, but many steps push in one direction.
+    """
+
+    def __init__(self, leaf: Leaf, memory: float):
+        super().__init__(leaf)
+        if not 0 < memory < 1:
+            raise ConfigError(f"drifting noise needs 0 < memory < 1, got {memory}. Use SquashedGaussian for none.")
+        self.memory = memory
+        self.x = np.zeros((0, 0), np.float32)  # [B, d]; NaN: an episode begins
+        self._before = self.x  # what it was before the last call
+
+    def __call__(
+        self, out: Arrays, rng: np.random.Generator, knobs: Mapping[str, float], mask: np.ndarray | None, greedy: bool
+    ) -> Arrays:
+        self._before = self.x
+        return super().__call__(out, rng, knobs, mask, greedy)
+
+    def begin(self, first: np.ndarray) -> None:
+        """Forget the noise of the columns where an episode begins; first: bool [B]."""
+        if len(self.x) == len(first):
+            self.x[first] = np.nan
+
+    def noise(self, shape: tuple[int, ...], rng: np.random.Generator) -> np.ndarray:
+        if self.x.shape != shape:
+            self.x = self._before = np.full(shape, np.nan, np.float32)
+        eps = rng.standard_normal(shape, dtype=np.float32)
+        drifted = np.float32(self.memory) * self.x + np.float32(math.sqrt(1.0 - self.memory**2)) * eps
+        self.x = np.where(np.isnan(self.x), eps, drifted)
+        return self.x
+
+    def undo(self, columns: np.ndarray) -> None:
+        if self._before is not self.x:
+            self.x[columns] = self._before[columns]
+
+    def state(self) -> dict[str, Any]:
+        return {"x": self.x.copy()}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        self.x = self._before = np.array(state["x"], np.float32)
+
+
+def squashed(leaf: Leaf, memory: float) -> SquashedGaussian:
+    """The rule of a squashed Gaussian policy, with or without drifting noise."""
+    return DriftingGaussian(leaf, memory) if memory else SquashedGaussian(leaf)
 
 
 class ParameterNoise:

@@ -222,8 +222,12 @@ class SquashedGaussian:
         elif knobs.get("random", 0.0) >= 1.0:
             action = rng.random(mean.shape, dtype=np.float32) * 2 - 1
         else:
-            action = np.tanh(mean + np.exp(out["log_std"]) * rng.standard_normal(mean.shape, dtype=np.float32))
+            action = np.tanh(mean + np.exp(out["log_std"]) * self.noise(mean.shape, rng))
         return {"action": action.reshape(len(mean), *self.shape)}
+
+    def noise(self, shape: tuple[int, ...], rng: np.random.Generator) -> np.ndarray:
+        """ε of actions of this shape [B, d], standard normal."""
+        return rng.standard_normal(shape, dtype=np.float32)
 
     def to_env(self, action: np.ndarray) -> np.ndarray:
         return self.middle + self.half * action

@@ -15,6 +15,7 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from rookery.acting.rules import Rule
+from rookery.algos.choice import instead
 from rookery.core.errors import ConfigError
 from rookery.core.schedule import Schedule
 from rookery.core.section import Section
@@ -104,9 +105,8 @@ class Algorithm:
         if kind not in self.actions:
             raise ConfigError(
                 f"algo.name={self.name} acts in spaces of kind {' or '.join(self.actions)}, but the env's action space is "
-                f"{describe(action_spec)}. Choose another algorithm (`rookery list algos`) or wrap the env."
+                f"{describe(action_spec)}: {instead(kind)} wrap the env."
             )
-
         self._check_mask()
         self._check_memory()
 

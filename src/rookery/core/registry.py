@@ -45,6 +45,8 @@ _GOALS = "rookery.zoo.goals:"
 _ATARI = "rookery.zoo.atari:"
 _GRADIENTS = "rookery.zoo.gradients:"
 _POOLS = "rookery.zoo.pools:"
+_CONTINUOUS = "rookery.zoo.continuous:"
+_MUJOCO = "rookery.zoo.mujoco:"
 _WRAPPERS = "rookery.envs.wrappers:"
 _NETS = "rookery.nets."
 _SINKS = "rookery.run.sinks."
@@ -73,6 +75,12 @@ _BUILTIN: dict[str, dict[str, tuple[str, str]]] = {  # kind → name → (target
         ),
         "appo": (f"{_ALGOS}appo:APPO", "PPO on rollouts of older policies, corrected by V-trace"),
         "sac": (f"{_ALGOS}sac:SAC", "soft actor-critic with automatic temperature, continuous actions"),
+        "sac-discrete": (f"{_ALGOS}sac_discrete:SACDiscrete", "soft actor-critic for discrete actions, masked or not"),
+        "ddpg": (f"{_ALGOS}ddpg:DDPG", "deterministic policy gradient, Gaussian or Ornstein–Uhlenbeck noise"),
+        "td3": (f"{_ALGOS}td3:TD3", "DDPG with twin critics, a delayed policy and smoothed targets"),
+        "redq": (f"{_ALGOS}redq:REDQ", "SAC with an ensemble of critics and many updates per step"),
+        "tqc": (f"{_ALGOS}tqc:TQC", "SAC with quantile critics whose largest quantiles are left out of targets"),
+        "crossq": (f"{_ALGOS}crossq:CrossQ", "SAC with batch renormalisation and without target networks"),
     },
     "preset": {
         "cartpole-dqn": (f"{_ZOO}CARTPOLE_DQN", "CartPole-v1 with DQN"),
@@ -95,6 +103,21 @@ _BUILTIN: dict[str, dict[str, tuple[str, str]]] = {  # kind → name → (target
         "acrobot-dqn": (f"{_ZOO}ACROBOT_DQN", "Acrobot-v1 with DQN"),
         "pendulum-sac": (f"{_ZOO}PENDULUM_SAC", "Pendulum-v1 with SAC"),
         "pendulum-ppo": (f"{_ZOO}PENDULUM_PPO", "Pendulum-v1 with PPO"),
+        "pendulum-td3": (f"{_CONTINUOUS}PENDULUM_TD3", "Pendulum-v1 with TD3"),
+        "pendulum-ddpg": (f"{_CONTINUOUS}PENDULUM_DDPG", "Pendulum-v1 with DDPG"),
+        "pendulum-tqc": (f"{_CONTINUOUS}PENDULUM_TQC", "Pendulum-v1 with TQC"),
+        "pendulum-redq": (f"{_CONTINUOUS}PENDULUM_REDQ", "Pendulum-v1 with REDQ"),
+        "pendulum-crossq": (f"{_CONTINUOUS}PENDULUM_CROSSQ", "Pendulum-v1 with CrossQ"),
+        "cartpole-sac-discrete": (f"{_CONTINUOUS}CARTPOLE_SAC_DISCRETE", "CartPole-v1 with discrete SAC"),
+        "mountaincar-continuous-sac": (f"{_CONTINUOUS}MOUNTAINCAR_CONTINUOUS_SAC", "MountainCarContinuous-v0 with SAC"),
+        "halfcheetah-sac": (f"{_MUJOCO}HALFCHEETAH_SAC", "HalfCheetah-v5 (MuJoCo) with SAC"),
+        "hopper-sac": (f"{_MUJOCO}HOPPER_SAC", "Hopper-v5 (MuJoCo) with SAC"),
+        "walker2d-sac": (f"{_MUJOCO}WALKER2D_SAC", "Walker2d-v5 (MuJoCo) with SAC"),
+        "ant-sac": (f"{_MUJOCO}ANT_SAC", "Ant-v5 (MuJoCo) with SAC"),
+        "halfcheetah-td3": (f"{_MUJOCO}HALFCHEETAH_TD3", "HalfCheetah-v5 (MuJoCo) with TD3"),
+        "hopper-td3": (f"{_MUJOCO}HOPPER_TD3", "Hopper-v5 (MuJoCo) with TD3"),
+        "halfcheetah-ppo": (f"{_MUJOCO}HALFCHEETAH_PPO", "HalfCheetah-v5 (MuJoCo) with PPO"),
+        "hopper-ppo": (f"{_MUJOCO}HOPPER_PPO", "Hopper-v5 (MuJoCo) with PPO"),
         "bitflip8-dqn-her": (f"{_GOALS}BITFLIP8_DQN_HER", "8 bits to flip, with DQN and goals in hindsight"),
         "pong-ppo": (f"{_ATARI}PONG_PPO", "Pong from pixels with PPO"),
         "pong-dqn": (f"{_ATARI}PONG_DQN", "Pong from pixels with DQN"),

@@ -122,6 +122,11 @@ class Schedule(BaseModel):
         return self.end + (self.start - self.end) * (1 + math.cos(math.pi * x)) / 2
 
 
+def until(step: float) -> Schedule:
+    """1 before `step`, 0 from there on: what is done only at the start, such as uniform actions."""
+    return Schedule(kind="piecewise", points=((step - 0.5, 1.0), (step, 0.0)))
+
+
 def _names(fields: list[str]) -> str:
     return ", ".join(f"`{name}`" for name in fields)
 

@@ -2,16 +2,20 @@
 
 from rookery.nets.build import build_encoder
 from rookery.nets.config import ModelConfig
-from rookery.nets.heads import Critic, Dueling, QNetwork
+from rookery.nets.heads import Critic, Dueling, Ensemble, QNetwork
 from rookery.nets.modules import Scalar, linear, mlp, modules_with_own_loss, orthogonal_
 from rookery.nets.noisy import Noisy, noisy, resample
 from rookery.nets.normalise import Normalise, NormaliseObs, observation_of, observe
-from rookery.nets.policy import ActorCritic, Policy, PolicyHead, Value
+from rookery.nets.policy import ActorCritic, DeterministicPolicy, Policy, PolicyHead, SquashedPolicy, Value
+from rookery.nets.renorm import BatchRenorm
 
 __all__ = [
     "ActorCritic",
+    "BatchRenorm",
     "Critic",
+    "DeterministicPolicy",
     "Dueling",
+    "Ensemble",
     "ModelConfig",
     "Noisy",
     "Normalise",
@@ -20,6 +24,7 @@ __all__ = [
     "PolicyHead",
     "QNetwork",
     "Scalar",
+    "SquashedPolicy",
     "Value",
     "build_encoder",
     "linear",

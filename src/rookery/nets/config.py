@@ -58,14 +58,25 @@ class LayerNormLayer(Section):
     activation: Activation | Literal["identity"] = "identity"  # after it
 
 
+class BatchRenormLayer(Section):
+    """Normalisation of each feature over the batch, with running statistics (Ioffe 2017)."""
+
+    type: Literal["batch_renorm"]  # kind of layer
+    momentum: Annotated[float, Field(gt=0, le=1)] = 0.01  # weight of a batch in the running statistics
+    warmup: NonNegativeInt = 100_000  # updates of plain batch normalisation before it is corrected towards them
+    activation: Activation | Literal["identity"] = "identity"  # after it
+
+
 class FlattenLayer(Section):
     """From images to features; everything after it sees the features of the whole observation."""
 
     type: Literal["flatten"]  # kind of layer
 
 
-Layer = Annotated[LinearLayer | NoisyLayer | ConvLayer | LayerNormLayer | FlattenLayer, Field(discriminator="type")]
-LAYERS = ("linear", "noisy", "conv", "layer_norm", "flatten")
+Layer = Annotated[
+    LinearLayer | NoisyLayer | ConvLayer | LayerNormLayer | BatchRenormLayer | FlattenLayer, Field(discriminator="type")
+]
+LAYERS = ("linear", "noisy", "conv", "layer_norm", "batch_renorm", "flatten")
 
 
 class ModelConfig(Section):
@@ -121,7 +132,7 @@ class ModelConfig(Section):
                 raise ValueError(
                     f"layer {i} is a conv after the flatten at {end}: convolutions need images, so put them before it"
                 )
-            if kind in ("linear", "noisy") and i < end:
+            if kind in ("linear", "noisy", "batch_renorm") and i < end:
                 raise ValueError(f"layer {i} is {kind}, but sees images: put {{type: flatten}} after the last conv")
         if end == len(kinds):
             raise ValueError("there are convs without a flatten: put {type: flatten} after the last one")

@@ -5,6 +5,11 @@ dueling  Q(s, a) = V(s) + A(s, a) − mean_a' A(s, a')          (Wang 2016, eq. 
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
+from functools import reduce
+
+import torch
 from torch import Tensor, nn
 
 from rookery.core.spec import Leaf, without_mask
@@ -67,20 +72,44 @@ def _core(core: Core | None) -> Core:
 
 
 class Critic(nn.Module):
-    """Q(s, a) [...] of continuous actions, which enter together with the observation; only the observation is normalised."""
+    """Q(s, a) [...] of continuous actions [..., d], which enter together with the observation; only that is normalised.
 
-    def __init__(self, obs_spec: Tree, action_spec: Leaf, config: ModelConfig):
+    With `quantiles` it gives so many numbers of the distribution of returns, [..., quantiles].
+    """
+
+    def __init__(self, obs_spec: Tree, action_spec: Leaf, config: ModelConfig, quantiles: int | None = None):
         super().__init__()
-        action = Leaf("box", action_spec.shape, action_spec.dtype)
+        action = Leaf("box", (math.prod(action_spec.shape),), action_spec.dtype)
         seen = without_mask(obs_spec)
+        self.quantiles = quantiles
         self.normaliser = normaliser_of(seen) if config.normalise_obs else None
         self.encoder = build_encoder(
             {"obs": seen, "action": action}, config.model_copy(update={"normalise_obs": False})
         )
-        self.head = linear(self.encoder.out_features, 1, config.init)
+        self.head = linear(self.encoder.out_features, quantiles or 1, config.init)
 
     def forward(self, obs: Tree, action: Tensor) -> Tensor:
         obs = observation_of(obs)
         if self.normaliser is not None:
             obs = self.normaliser(obs)
-        return self.head(self.encoder({"obs": obs, "action": action})).squeeze(-1)
+        out = self.head(self.encoder({"obs": obs, "action": action}))
+        return out if self.quantiles else out.squeeze(-1)
+
+
+class Ensemble(nn.Module):
+    """Several networks of one kind, each with weights of its own: their results side by side, [count, ...].
+
+    A loop, not stacked weights: those are faster only where networks are tiny and updates are not compiled, and so a member may be any
+    network.
+    """
+
+    def __init__(self, make: Callable[[], nn.Module], count: int):
+        super().__init__()
+        self.members = nn.ModuleList(make() for _ in range(count))
+
+    def forward(self, *inputs: Tree) -> Tensor:
+        return torch.stack([member(*inputs) for member in self.members])
+
+    def least(self, *inputs: Tree) -> Tensor:
+        """The smallest of their results, element by element."""
+        return reduce(torch.minimum, [member(*inputs) for member in self.members])

@@ -11,9 +11,20 @@ from collections.abc import Sequence
 from torch import nn
 
 from rookery.core.errors import ConfigError
-from rookery.nets.config import ConvLayer, Layer, LinearLayer, ModelConfig, NoisyLayer
+from rookery.core.spec import without_mask
+from rookery.core.tree import Tree, leaves
+from rookery.nets.config import (
+    BatchRenormLayer,
+    ConvLayer,
+    FlattenLayer,
+    Layer,
+    LinearLayer,
+    ModelConfig,
+    NoisyLayer,
+)
 from rookery.nets.modules import ACTIVATIONS, HIDDEN_GAIN, linear, orthogonal_
 from rookery.nets.noisy import noisy
+from rookery.nets.renorm import BatchRenorm
 
 Numbered = Sequence[tuple[int, Layer]]  # layers with their places in model.layers
 
@@ -63,4 +74,20 @@ def _build(layer: Layer, shape: tuple[int, ...], config: ModelConfig) -> tuple[n
         if config.init == "orthogonal":
             orthogonal_(conv, HIDDEN_GAIN)
         return conv, (layer.channels, *sides)
+    if isinstance(layer, BatchRenormLayer):
+        return BatchRenorm(shape[0], layer.momentum, layer.warmup), shape
     return nn.LayerNorm(shape, device="cpu"), shape
+
+
+def with_renorm(config: ModelConfig, obs_spec: Tree, norm: BatchRenormLayer) -> ModelConfig:
+    """The same model with `norm` on the features of the observation and after every hidden layer.
+
+    A model that is given as `layers` or as an own encoder says itself where it normalises, and stays as it is.
+    """
+    if config.layers is not None or config.encoder is not None:
+        return config
+    images = any(leaf.is_image for leaf in leaves(without_mask(obs_spec))) and bool(config.convs)
+    convs = [ConvLayer(type="conv", channels=c, kernel=k, stride=s) for c, k, s in config.convs] if images else []
+    hidden = [layer for size in config.hidden for layer in (LinearLayer(type="linear", size=size), norm)]
+    layers = (*convs, *([FlattenLayer(type="flatten")] if images else []), norm, *hidden)
+    return config.model_copy(update={"layers": layers, "hidden": (), "convs": ()})

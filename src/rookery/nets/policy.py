@@ -3,6 +3,11 @@
 discrete, multi-discrete   logits of every head, side by side
 multi-binary               one logit per coin
 box                        mean, and a log standard deviation that does not depend on the observation
+
+and whole policies of bounded actions, vectors [..., d] in [−1, 1] whatever the shape of the space:
+
+squashed                   mean and log standard deviation of u, the action is tanh u
+deterministic              the action μ(s) itself
 """
 
 from __future__ import annotations
@@ -152,3 +157,32 @@ class ActorCritic(nn.Module):
     def _heads(self, features: dict[str, Tensor], state: dict[str, State]) -> tuple[dict[str, Tensor], Tensor, Any]:
         judged = features.get("value", features["policy"])
         return self.head(features["policy"]), self.value_head(judged).squeeze(-1), state
+
+
+class SquashedPolicy(nn.Module):
+    """(mean, log standard deviation within `bounds`) of a Gaussian under a tanh, both [..., d]."""
+
+    def __init__(self, obs_spec: Tree, action_spec: Leaf, model: ModelConfig, bounds: tuple[float, float]):
+        super().__init__()
+        self.bounds = bounds
+        self.encoder = build_encoder(obs_spec, model)
+        self.head = nn.Linear(self.encoder.out_features, 2 * math.prod(action_spec.shape))
+
+    def forward(self, obs: Tree) -> tuple[Tensor, Tensor]:
+        mean, log_std = self.head(self.encoder(obs)).chunk(2, -1)
+        return mean, log_std.clamp(*self.bounds)
+
+
+class DeterministicPolicy(nn.Module):
+    """μ(s) in [−1, 1], [..., d]."""
+
+    def __init__(self, obs_spec: Tree, action_spec: Leaf, model: ModelConfig):
+        super().__init__()
+        self.encoder = build_encoder(obs_spec, model)
+        self.head = nn.Linear(self.encoder.out_features, math.prod(action_spec.shape))
+        # small, so that tanh is far from its flat ends at the start (Lillicrap 2016, section 7)
+        nn.init.uniform_(self.head.weight, -3e-3, 3e-3)
+        nn.init.uniform_(self.head.bias, -3e-3, 3e-3)
+
+    def forward(self, obs: Tree) -> Tensor:
+        return torch.tanh(self.head(self.encoder(obs)))
