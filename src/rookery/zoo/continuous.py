@@ -75,7 +75,8 @@ MOUNTAINCAR_CONTINUOUS_SAC: dict[str, Any] = {
     },
     "env": {"id": "MountainCarContinuous-v0", "num": 1},
     "model": {"hidden": [64, 64]},
-    "store": _STORE | {"capacity": 50_000, "batch_size": 256, "min_fill": 5_000},  # the goal has been seen by then
-    "train": {"max_steps": 50_000},
+    # learning begins when the goal has been seen: before, it would only learn to save energy
+    "store": _STORE | {"capacity": 30_000, "batch_size": 256, "min_fill": 5_000, "updates_per_step": 0.5},
+    "train": {"max_steps": 30_000},
     "eval": {"every_steps": 5_000},
 }
