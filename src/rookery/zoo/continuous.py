@@ -48,18 +48,17 @@ PENDULUM_CROSSQ: dict[str, Any] = _PENDULUM | {
 CARTPOLE_SAC_DISCRETE: dict[str, Any] = {
     "algo": {
         "name": "sac-discrete",
-        "gamma": 0.98,
+        "gamma": 0.99,
         "lr": {"kind": "linear", "start": 1e-3, "end": 1e-5, "steps": None},
         "alpha_lr": 1e-3,
-        "n_step": 3,
         "tau": 0.01,
         "alpha": 0.1,
-        "target_entropy": 0.3,
+        "target_entropy": 0.2,
     },
     "env": {"id": "CartPole-v1", "num": 1},
     "model": {"hidden": [128, 128]},
-    "store": _STORE | {"capacity": 50_000},
-    "train": {"max_steps": 50_000},
+    "store": _STORE | {"capacity": 30_000},
+    "train": {"max_steps": 30_000},
     "eval": {"every_steps": 5_000},
 }
 
@@ -76,7 +75,8 @@ MOUNTAINCAR_CONTINUOUS_SAC: dict[str, Any] = {
     },
     "env": {"id": "MountainCarContinuous-v0", "num": 1},
     "model": {"hidden": [64, 64]},
-    "store": _STORE | {"capacity": 50_000, "batch_size": 256, "min_fill": 5_000},  # the goal has been seen by then
-    "train": {"max_steps": 50_000},
+    # learning begins when the goal has been seen: before, it would only learn to save energy
+    "store": _STORE | {"capacity": 30_000, "batch_size": 256, "min_fill": 5_000, "updates_per_step": 0.5},
+    "train": {"max_steps": 30_000},
     "eval": {"every_steps": 5_000},
 }
