@@ -9,9 +9,11 @@ from __future__ import annotations
 import math
 import os
 import pickle
+import socket
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any, NoReturn
@@ -27,6 +29,7 @@ INSTALL = 'pool=ray needs the package ray: pip install "rookery[ray]"'
 LONGEST_PATH = 107 - len(
     "/session_2026-01-01_00-00-00_000000_0000000/sockets/plasma_store"
 )  # of a folder for Ray's sockets
+REACHED = 20.0  # seconds for a cluster that is just being started to listen
 TIDY = "import shutil, sys; sys.stdin.read(); shutil.rmtree(sys.argv[1], ignore_errors=True)"
 
 
@@ -56,11 +59,12 @@ class Cluster:
         else:
             options.pop("include_dashboard")
         try:
+            look_for(address)
             self.ray.init(address=address, **options)
         except (OSError, RuntimeError, ValueError) as error:
             self.part()
             raise ConfigError(
-                f"no Ray cluster at pool.cluster={address}: {error}. Start one with `ray start --head`, or set pool.cluster=local."
+                f"no Ray cluster at pool.cluster={address}: {str(error).strip().rstrip('.')}. Start one with `ray start --head`, or set pool.cluster=local."
             ) from error
         self._mine = True
 
@@ -71,6 +75,20 @@ class Cluster:
             self.ray.shutdown()
         if self._folder is not None:
             self._folder.remove()
+
+
+def look_for(address: str) -> None:
+    """Raises OSError if nobody listens at HOST:PORT: Ray itself would try for many minutes."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    until = time.monotonic() + REACHED
+    while host and port.isdigit():
+        try:
+            socket.create_connection((host, int(port)), timeout=REACHED).close()
+            return
+        except OSError:
+            if time.monotonic() > until:
+                raise
+            time.sleep(1.0)
 
 
 class Folder:
@@ -101,12 +119,17 @@ class RayPool(RemotePool):
         self._cluster: Cluster | None = None
         self._weights: Any = None  # reference of what was published last
         ray_module()
+        if self.config.pool.cluster != "local":
+            self._connect()  # if there is none, better to know it before anything begins
 
-    def _line(self, recipe: Recipe) -> ActorLine:
+    def _connect(self) -> Cluster:
         if self._cluster is None:
             pool = self.config.pool
             self._cluster = Cluster(pool.cluster, pool.workers * pool.cpus)
-        return ActorLine(self._cluster.ray, recipe, lambda: self._weights)
+        return self._cluster
+
+    def _line(self, recipe: Recipe) -> ActorLine:
+        return ActorLine(self._connect().ray, recipe, lambda: self._weights)
 
     def _publish(self, weights: Weights, workers: Sequence[int]) -> None:
         assert self._cluster is not None
