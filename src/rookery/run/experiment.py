@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from rookery.core import registry
-from rookery.core.errors import CheckpointError, Diverged, RookeryError, UsageError
+from rookery.core.errors import CheckpointError, Diverged, LearnerLost, RookeryError, UsageError
 from rookery.envs.watchdog import last_words
 from rookery.run.announce import announce
 from rookery.run.callbacks import Callback
@@ -83,6 +83,7 @@ class Experiment:
         self.resumed_from: list[int] = []
         self.inexact: str | None = None
         self._rollbacks = 0
+        self._lost = (-1, 0)  # step of the checkpoint that lost learners went back to, how often in a row
         self.sinks = Sinks([])
 
     def train(self) -> Result:
@@ -146,7 +147,7 @@ class Experiment:
         return self._finish(preemption, last)
 
     def _loop(self) -> Progress | None:
-        """Train; on divergence go back to the last checkpoint, if the config says so."""
+        """Train; on divergence go back to the last checkpoint, if the config says so, and if a learner is lost, exactly so."""
         last: Progress | None = None
         while True:
             try:
@@ -156,6 +157,8 @@ class Experiment:
                 return last
             except Diverged as error:
                 self._roll_back(error)
+            except LearnerLost as error:
+                self._start_again(error)
 
     def _finish(self, preemption: Preemption, last: Progress | None) -> Result:
         trainer = self.trainer
@@ -263,6 +266,20 @@ class Experiment:
             for name in ("store", "learn"):
                 player.streams.numpy(name).random(1000 * times)
         self.inexact = f"went back to an earlier checkpoint after a divergence, {times} time(s)"
+
+    def _start_again(self, error: LearnerLost) -> None:
+        """All learners from the last checkpoint; as after a resume, the result is bit for bit that of the undisturbed run."""
+        checkpoint = self.checkpoints.latest()
+        if checkpoint is None:
+            raise error
+        step, limit = checkpoint.manifest.step, self.config.learning.restarts
+        self._lost = (step, 1 if self._lost[0] != step else self._lost[1] + 1)
+        if self._lost[1] > limit:
+            raise LearnerLost(f"{error} It was the {self._lost[1]}. time at step {step} (learning.restarts={limit}).")
+        log.warning("%s All learners start again at step %d.", error, step)
+        saved = checkpoint.load()
+        self.trainer.restore(saved)
+        self.sinks.restore(saved["experiment"]["sinks"])
 
     def _sinks(self) -> list[Any]:
         if self.own_sinks is not None:
