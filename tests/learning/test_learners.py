@@ -6,10 +6,10 @@ from functools import partial
 
 import pytest
 import torch
-from algos.test_updates import BOX, OBS, SMALL, TWO, replay_batch, rollout
-from learning.toys import Toy, distance, toy_batch
 from torch import nn
 
+from algos.test_updates import BOX, OBS, SMALL, TWO, replay_batch, rollout
+from learning.toys import Toy, distance, toy_batch
 from rookery.algos.dqn import DQN, DQNConfig
 from rookery.algos.ppo import PPO, PPOConfig
 from rookery.algos.r2d2 import R2D2, R2D2Config
@@ -157,7 +157,9 @@ class Statistics(Toy):
 
 class Normed(Toy):
     def networks(self):
-        return super().networks() | {"q": nn.Sequential(nn.Linear(4, 2), nn.SyncBatchNorm(2, track_running_stats=False))}
+        return super().networks() | {
+            "q": nn.Sequential(nn.Linear(4, 2), nn.SyncBatchNorm(2, track_running_stats=False))
+        }
 
 
 def test_what_cannot_be_shared_is_refused_in_a_sentence(made):
@@ -191,8 +193,7 @@ def test_a_learner_that_is_killed_in_the_middle_of_an_update_is_told_at_once(mad
     victim = it.pids[0]
     during_update(it, lambda: os.kill(victim, signal.SIGKILL))
     with pytest.raises(LearnerLost, match=rf"learner 1 \(pid {victim}\) was ended by SIGKILL"):
-        for seed in range(3):
-            it.step(toy_batch(seed, rows=33))
+        it.step(toy_batch(rows=33))
     assert it.pids == []
     del it.algo.update
     it.step(toy_batch(rows=33))  # another group, with the leader's numbers

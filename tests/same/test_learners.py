@@ -26,7 +26,9 @@ def rounds(trainer, steps):
         trainer.round()
 
 
-@pytest.mark.parametrize("algo", ["ppo", *(pytest.param(name, marks=pytest.mark.slow) for name in ("dqn", "sac", "r2d2"))])
+@pytest.mark.parametrize(
+    "algo", ["ppo", *(pytest.param(name, marks=pytest.mark.slow) for name in ("dqn", "sac", "r2d2"))]
+)
 def test_a_run_with_two_learners_repeats_and_resumes_bit_for_bit(algo):
     found = []
     for _ in range(2):
@@ -98,7 +100,11 @@ def test_a_learner_that_always_dies_ends_the_run_with_exit_code_3(tmp_path, capl
     ("algo", "words", "message"),
     [
         ("dqn", ["store.batch_size=15"], r"store\.batch_size=15 cannot be shared equally by learning\.learners=2"),
-        ("ppo", ["algo.rollout=2", "algo.minibatches=4"], r"algo\.minibatches=4 has 1 rows, which learning\.learners=2"),
+        (
+            "ppo",
+            ["algo.rollout=2", "algo.minibatches=4"],
+            r"algo\.minibatches=4 has 1 rows, which learning\.learners=2",
+        ),
     ],
 )
 def test_batches_that_cannot_be_shared_are_refused_before_the_run(algo, words, message):

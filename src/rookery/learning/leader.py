@@ -28,7 +28,7 @@ from rookery.envs.faults import FaultConfig
 from rookery.envs.process import Lost, Process
 from rookery.envs.worker import unpack
 from rookery.learning.learner import Learnable, Learner, Outputs
-from rookery.learning.member import Recipe, Task, device_of, digest, is_told, serve_member, shared_update, tensor_arrays
+from rookery.learning.member import Recipe, Task, device_of, digest, is_told, serve_member, shared_update
 from rookery.learning.ring import Ring, Witness, meeting, rows_in
 from rookery.learning.words import Rows
 
@@ -82,8 +82,8 @@ class Leader(Learner):
             key: self.ring.joined(key, [mine, *(torch.from_numpy(a[key]).to(self.device) for a, _ in others)])
             for key, mine in own.arrays.items()
         }
-        numbers = np.mean([own.numbers, *(numbers for _, numbers in others)], axis=0, dtype=np.float64)
-        return Outputs(arrays, own.names, numbers.astype(np.float32))
+        numbers = np.stack([own.numbers, *(theirs for _, theirs in others)]).mean(0, dtype=np.float64)
+        return Outputs(arrays, own.names, np.asarray(numbers, np.float32))
 
     def check(self, *, deep: bool = False) -> None:
         """Deep (once per checkpoint): all learners have the same numbers."""
@@ -149,15 +149,13 @@ class Leader(Learner):
     def _tell(self, name: str, batch: dict[str, Tree], rows: int) -> None:
         """Batch and numbers into shared memory, then the task to everybody."""
         told = {key: tensor for key, tensor in self.tensors.items() if is_told(key)}
-        layouts: list[Layout | None] = [
-            _written(self._grounds[0], tensor_arrays(flatten(batch))),
-            _written(self._grounds[1], tensor_arrays(told | {"generator": self.generator.get_state()})),
-            None,
-        ]
+        numbers = told | {"generator": self.generator.get_state()}
+        where = _written(self._grounds[0], flatten(batch)), _written(self._grounds[1], numbers)
+        fresh = None
         if self._versions != self._now():
             held = {key: tensor for key, tensor in self.tensors.items() if not is_told(key)}
-            layouts[2] = _written(self._grounds[2], tensor_arrays(held))
-        task = Task(name, rows, *layouts, self.updates, torch.get_num_threads())  # type: ignore[arg-type]
+            fresh = _written(self._grounds[2], held)
+        task = Task(name, rows, *where, fresh, self.updates, torch.get_num_threads())
         for member in self._members:
             member.ask("update", task)
 
@@ -217,7 +215,9 @@ class Leader(Learner):
                 )
         for ours, whole in zip(found, witness.gradients, strict=True):
             apart, scale = torch.linalg.vector_norm(ours - whole), torch.linalg.vector_norm(whole)
-            if not bool(apart <= ALIKE * scale + 1e-7) and bool(torch.isfinite(scale)):  # what is not finite is the sentinel's
+            if not bool(apart <= ALIKE * scale + 1e-7) and bool(
+                torch.isfinite(scale)
+            ):  # what is not finite is the sentinel's
                 self.close()
                 raise ConfigError(
                     f"{why} its gradient is {float(apart / scale):.1%} off that of the whole batch, so its loss is no mean over rows "
@@ -226,7 +226,8 @@ class Leader(Learner):
         self._proven.add(name)
 
 
-def _written(ground: Ground, arrays: dict[str, np.ndarray]) -> Layout:
+def _written(ground: Ground, tensors: dict[str, Tensor]) -> Layout:
+    arrays = {key: tensor.detach().cpu().numpy() for key, tensor in tensors.items()}
     layout = layout_of(arrays)
     for key, shared in ground.arrays(layout).items():
         shared[...] = arrays[key]

@@ -17,7 +17,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from rookery.core.rng import Streams
 from rookery.core.sharing import Ground, Layout
@@ -146,7 +145,3 @@ def serve_member(
         return  # whoever is to blame is not this one
     except Exception as error:  # noqa: BLE001  # whatever it is, the parent must be told
         send_failure(pipe, error)  # and this process ends, so that nobody waits for its gradient
-
-
-def tensor_arrays(tensors: dict[str, Tensor]) -> dict[str, np.ndarray]:
-    return {key: tensor.detach().cpu().numpy() for key, tensor in tensors.items()}
