@@ -27,6 +27,12 @@ class EnvError(RookeryError):
     exit_code = 3
 
 
+class LearnerLost(RookeryError):
+    """A process that learns with others died or does not answer; all go on from the last checkpoint, or the run ends."""
+
+    exit_code = 3
+
+
 class CheckpointError(RookeryError):
     """A checkpoint cannot be written, read or trusted."""
 

@@ -16,6 +16,10 @@ nobody uses.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -116,8 +120,23 @@ def mean_valid(x: Tensor, valid: Tensor | None) -> Tensor:
     """Mean over the valid rows, 0 if there are none; what a hole contains (also NaN) does not count."""
     if valid is None:
         return x.mean()
-    valid = valid.to(torch.bool)
-    return torch.where(valid, x, 0.0).sum() / valid.sum().clamp(min=1)
+    count, mask = _count.get(), valid.to(torch.bool)
+    rows = mask.sum().clamp(min=1) if count is None else count(valid)
+    return torch.where(mask, x, 0.0).sum() / rows
+
+
+Count = Callable[[Tensor], Tensor]  # mask → the rows that a mean is divided by
+_count: ContextVar[Count | None] = ContextVar("count", default=None)
+
+
+@contextmanager
+def counting(count: Count) -> Iterator[None]:
+    """Inside, `mean_valid` divides by count(valid): of several learners none sees all rows that its mean is over."""
+    token = _count.set(count)
+    try:
+        yield
+    finally:
+        _count.reset(token)
 
 
 def _masked_q(q: Tensor, mask: Tensor | None) -> Tensor:

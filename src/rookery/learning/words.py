@@ -14,9 +14,9 @@ that network is minimised, and its numbers become metrics.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -34,6 +34,14 @@ class Rows(dict[str, Any]):
             return self[name]
         except KeyError:
             raise AttributeError(f"the batch has no field {name!r}; it has {', '.join(sorted(self))}") from None
+
+
+class Shares(Protocol):
+    """What an update that several learners share asks of their `Ring`."""
+
+    def average(self, grad: Tensor) -> None: ...
+    def whole(self, shape: tuple[int, ...]) -> tuple[int, ...]: ...
+    def part(self, drawn: Tensor, shape: tuple[int, ...]) -> Tensor: ...
 
 
 class Words:
@@ -103,6 +111,7 @@ class Eager(Words):
     def __init__(self, *parts: Any, generator: torch.Generator):
         super().__init__(*parts)
         self._generator, self._device = generator, self._tensors["knobs"].device
+        self._shares: Shares | None = None  # while an update is shared by several learners
         noisy = any(net.noise for net in self._nets.values())
         self.quiet = Quiet(self._nets, self.knob) if noisy else self  # the reader of greedy acting
 
@@ -114,6 +123,8 @@ class Eager(Words):
         net.grad.zero_()
         value, aux = self._evaluate(name, loss, net.module)
         value.backward()
+        if self._shares is not None:
+            self._shares.average(net.grad)
         return value, aux, net.grad
 
     def _apply(self, name: str, by: str, grad: Tensor) -> None:
@@ -130,10 +141,16 @@ class Eager(Words):
         self._nets[target].stats.copy_(self._nets[source].stats)
 
     def normal(self, *shape: int) -> Tensor:
-        return torch.randn(shape, generator=self._generator, device="cpu").to(self._device)
+        return self._draw(torch.randn, shape)
 
     def uniform(self, *shape: int) -> Tensor:
-        return torch.rand(shape, generator=self._generator, device="cpu").to(self._device)
+        return self._draw(torch.rand, shape)
+
+    def _draw(self, draw: Callable[..., Tensor], shape: tuple[int, ...]) -> Tensor:
+        if self._shares is None:
+            return draw(shape, generator=self._generator, device="cpu").to(self._device)
+        drawn = draw(self._shares.whole(shape), generator=self._generator, device="cpu")
+        return self._shares.part(drawn, shape).to(self._device)
 
 
 class Quiet:

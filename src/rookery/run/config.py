@@ -105,6 +105,11 @@ class LearningConfig(Section):
     )
     cache_days: Annotated[float, Field(gt=0)] = 90.0  # days after which an artefact that no run has used is removed
     compile_after: Count = 20_000  # planned updates from which `auto` compiles
+    learners: Annotated[int, Field(ge=1, le=256)] = (
+        1  # processes that share every update: each computes the gradient of an equal part of the batch, eagerly
+    )
+    deadline: Seconds = 300.0  # seconds that several learners wait for one another before all are started again
+    restarts: Count = 3  # times in a row that they are, from the last checkpoint, before the run ends with exit code 3
 
 
 class PoolConfig(Section):

@@ -16,13 +16,14 @@ from pathlib import Path
 from typing import Any
 
 from rookery.core import registry
-from rookery.core.errors import CheckpointError, Diverged, RookeryError, UsageError
+from rookery.core.errors import CheckpointError, Diverged, LearnerLost, RookeryError, UsageError
 from rookery.envs.watchdog import last_words
 from rookery.run.announce import announce
 from rookery.run.callbacks import Callback
 from rookery.run.checkpoint import Checkpoints
 from rookery.run.clock import CHECKPOINT
 from rookery.run.folder import RunFolder
+from rookery.run.goback import roll_back, start_again
 from rookery.run.logs import TextLog
 from rookery.run.machine import difference, fingerprint, settings
 from rookery.run.manifest import understood
@@ -82,7 +83,8 @@ class Experiment:
             )
         self.resumed_from: list[int] = []
         self.inexact: str | None = None
-        self._rollbacks = 0
+        self.rollbacks = 0
+        self.restarts = (-1, 0)  # step of the checkpoint that lost learners went back to, and how often in a row
         self.sinks = Sinks([])
 
     def train(self) -> Result:
@@ -146,8 +148,10 @@ class Experiment:
         return self._finish(preemption, last)
 
     def _loop(self) -> Progress | None:
-        """Train; on divergence go back to the last checkpoint, if the config says so."""
+        """Train; on divergence go back to the last checkpoint, if the config says so, and if a learner is lost, exactly so."""
         last: Progress | None = None
+        if self.config.learning.learners > 1 and self.checkpoints.latest() is None:
+            self._save()  # lost learners go back to it
         while True:
             try:
                 for progress in self.trainer.run():
@@ -155,7 +159,9 @@ class Experiment:
                     self.sinks.report(progress.metrics)
                 return last
             except Diverged as error:
-                self._roll_back(error)
+                roll_back(self, error)
+            except LearnerLost as error:
+                start_again(self, error)
 
     def _finish(self, preemption: Preemption, last: Progress | None) -> Result:
         trainer = self.trainer
@@ -204,7 +210,7 @@ class Experiment:
     def _restore(self, saved: dict[str, Any]) -> None:
         self.trainer.restore(saved)
         experiment = saved["experiment"]
-        self.inexact, self._rollbacks = experiment["inexact"], int(experiment["rollbacks"])
+        self.inexact, self.rollbacks = experiment["inexact"], int(experiment["rollbacks"])
         self.resumed_from = [*experiment["resumed_from"], self.trainer.steps]
         if changed := difference(experiment["machine"], fingerprint()):
             self.inexact = self.inexact or f"resumed with {changed}"
@@ -224,7 +230,7 @@ class Experiment:
             state["experiment"] = {
                 "sinks": self.sinks.state(),
                 "inexact": self.inexact,
-                "rollbacks": self._rollbacks,
+                "rollbacks": self.rollbacks,
                 "resumed_from": list(self.resumed_from),
                 "machine": fingerprint(),
             }
@@ -247,22 +253,6 @@ class Experiment:
 
     def _meta(self) -> dict[str, Any]:
         return {"exact": self._exact(), "config_sha256": self.config.sha256()}
-
-    def _roll_back(self, error: Diverged) -> None:
-        """Return to the last good checkpoint and skip ahead in the samplers' streams, so that it does not repeat bit for bit."""
-        checkpoint = self.checkpoints.latest() if self.config.sentinel.on_nan == "rollback" else None
-        self._rollbacks += 1
-        times, limit = self._rollbacks, self.config.sentinel.rollbacks
-        if checkpoint is None or times > limit:
-            raise error
-        log.warning("%s Going back to step %d (%d of %d).", error, checkpoint.manifest.step, times, limit)
-        saved = checkpoint.load()
-        self.trainer.restore(saved)
-        self.sinks.restore(saved["experiment"]["sinks"])
-        for player in self.trainer.players.values():
-            for name in ("store", "learn"):
-                player.streams.numpy(name).random(1000 * times)
-        self.inexact = f"went back to an earlier checkpoint after a divergence, {times} time(s)"
 
     def _sinks(self) -> list[Any]:
         if self.own_sinks is not None:

@@ -24,6 +24,8 @@ CHANGEABLE = (
     "run.out",
     "run.on_exists",
     "learning.cache",
+    "learning.deadline",
+    "learning.restarts",
     "store.mmap",
     "env.workers.",
     "env.faults.",

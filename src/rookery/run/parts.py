@@ -34,6 +34,7 @@ from rookery.envs.vector import VectorEnv
 from rookery.learning.cache import Cache, default_folder
 from rookery.learning.learner import Learner, Mode
 from rookery.run.collector import Collector
+from rookery.run.learners import build_learner
 from rookery.run.player import Player, Players, actor_of, collecting
 from rookery.run.pool import LocalPool
 from rookery.run.remote import RemotePool
@@ -121,9 +122,8 @@ def build_parts(
         algo = config.algorithm(config.algo, obs_spec, vectors[0].action_spec, config.model)
         chosen, reason = (mode, "as in the run being resumed") if mode else choose_mode(config)
         automatic = mode is None and config.learning.mode == "auto"
-        learner = Learner(
-            algo, streams, mode=chosen, cache=cache_of(config), device=device_of(config), fall_back=automatic
-        )
+        settings = {"mode": chosen, "cache": cache_of(config), "device": device_of(config), "fall_back": automatic}
+        learner = build_learner(config, algo, streams, settings)
         store = build_store(config, algo, vectors[0], streams, folder)
         pool: Pool
         if remote:
@@ -256,6 +256,8 @@ def choose_mode(config: Config) -> tuple[Mode, str]:
     from rookery.learning.key import compiler
 
     problem = algorithm.eager_only or unavailable()
+    if config.learning.learners > 1:
+        problem = f"learning.learners={config.learning.learners} exchange gradients in the middle of an update"
     if problem is None and device_of(config) != "cpu":
         problem = f"compiled updates run on the CPU, run.device is {config.run.device}"
     if wanted == "compiled":

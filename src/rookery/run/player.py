@@ -22,6 +22,7 @@ from rookery.core.schedule import Schedule
 from rookery.core.tree import Tree, tree_take
 from rookery.data.replay import ReplayStore
 from rookery.data.store import Store
+from rookery.learning.leader import Leader
 from rookery.learning.learner import Learner
 from rookery.run.chunks import decided
 from rookery.run.resolve import Config
@@ -107,6 +108,16 @@ class Player:
             obs = repeated(obs, self.algo.obs_spec, stack)
         if chunk.steps or not self.prefix:  # one of several players may not have had a turn
             self.learner.observe(obs)
+
+    @property
+    def learner_pids(self) -> list[int]:
+        """Of processes that learn with this one; they start with the first update."""
+        return self.learner.pids if isinstance(self.learner, Leader) else []
+
+    def close(self) -> None:
+        """End the processes that learn with this one."""
+        if isinstance(self.learner, Leader):
+            self.learner.close()
 
     def metrics(self) -> dict[str, float]:
         found = {f"knob/{name}": value for name, value in self.knob_values.items()}

@@ -25,7 +25,33 @@ def broken_rules(config: Config) -> list[str]:
 
 def _of_learning(config: Config) -> list[str]:
     """Rules of whoever learns."""
-    return [*_learns(config), *_anneals(config), *_hindsight(config), *config.algorithm.rules(config)]
+    own = [*_learns(config), *_anneals(config), *_hindsight(config), *config.algorithm.rules(config)]
+    return [*own, *_shared(config)]
+
+
+def _shared(config: Config) -> Iterator[str]:
+    """Several learners have equal parts of every batch. Of several players' rollouts the size is known only when they sit."""
+    learners, kind = config.learning.learners, config.algorithm.store_kind
+    if learners == 1:
+        return
+    if config.run.device == "mps":
+        yield f"learning.learners={learners} share gradients on CPUs or CUDA devices, but run.device=mps. Set run.device=cpu"
+    size = config.store.batch_size if kind == "replay" else 0
+    if size % learners:
+        yield (
+            f"store.batch_size={size} cannot be shared equally by learning.learners={learners}. "
+            f"Set store.batch_size={max(1, round(size / learners)) * learners}, or change learning.learners"
+        )
+    parts = getattr(config.algo, "minibatches", None)
+    if kind == "rollout" and config.players is None and parts is not None:
+        length = 1 if config.model.core is None else config.algo.sequence or config.algo.rollout
+        size = config.env.num * config.pool.workers * (config.algo.rollout // length) // parts
+        if size % learners:
+            yield (
+                f"a minibatch of env.num × pool.workers × algo.rollout / algo.minibatches={parts} has {size} "
+                f"{'rows' if length == 1 else 'sequences'}, which learning.learners={learners} cannot share equally. "
+                f"Change algo.minibatches or learning.learners"
+            )
 
 
 def _of_players(config: Config) -> Iterator[str]:

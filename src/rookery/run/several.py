@@ -16,7 +16,7 @@ from rookery.data.replay import ReplayStore
 from rookery.data.rollout import RolloutStore
 from rookery.data.store import Store
 from rookery.envs.multi import MultiEnv
-from rookery.learning.learner import Learner
+from rookery.run.learners import build_learner
 from rookery.run.multicollector import MultiCollector
 from rookery.run.parts import Pool, cache_of, check_room, check_windows, choose_mode, device_of, remote_pool
 from rookery.run.player import Player, Players, collecting
@@ -105,7 +105,7 @@ def players_in(
         mode, reason = (known, "as in the run being resumed") if known else choose_mode(view)
         automatic = known is None and view.learning.mode == "auto"
         settings: Any = {"mode": mode, "cache": cache_of(view), "device": device, "fall_back": automatic}
-        learner = Learner(algo, branch, **settings)
+        learner = build_learner(view, algo, branch, settings)
         knobs = {key: schedule.resolved(config.train.max_steps) for key, schedule in algo.knobs().items()}
         players[name] = Player(
             name, view, branch, algo, learner, None, knobs, reason, env.obs_spec[agent], f"player/{name}/"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import platform
 from pathlib import Path
 from typing import Any
@@ -50,6 +51,7 @@ def summary_of(
             {"pid": pid, "steps": steps, "env_pids": env_pids}
             for steps, (pid, *env_pids) in zip(trainer.worker_steps, trainer.pool.pids())
         ],
+        "learners": [os.getpid(), *(pid for player in trainer.players.values() for pid in player.learner_pids)],
         "time": {"wall_seconds": trainer.meters.rates.seconds(), "phases": trainer.meters.phases.seconds()},
         "config_sha256": trainer.config.sha256(),
         "versions": versions(),

@@ -58,7 +58,8 @@ class Threads:
 
 def threads_for(config: Config, players: Iterable[Player], quota: int | None = None) -> Threads:
     """A pure function of config and machine; `quota` None: this machine's."""
-    wanted, allowed = config.run.threads, cpu_quota() if quota is None else quota
+    allowed = cpu_quota() if quota is None else quota
+    wanted, allowed = config.run.threads, max(1, allowed // config.learning.learners)  # each learner has so many
     if wanted != "auto":
         over = f", more than the {allowed} CPUs of the quota" if wanted > allowed else ""
         return Threads(int(wanted), f"run.threads={wanted}{over}")

@@ -343,9 +343,11 @@ class Trainer:
         self.shut()
 
     def shut(self) -> None:
-        """Close the envs."""
+        """Close the envs, end the other learners."""
         self.pool.close()
         self._evaluator.close()
+        for player in self.players.values():
+            player.close()
 
     def _stateful(self) -> dict[str, Any]:
         own: dict[str, Any] = {"learner": self.learner, "store": self.store}
