@@ -225,7 +225,9 @@ REPLAYED = {
     "c51": lambda **o: C51(C51Config(atoms=7, **o), OBS, TWO, SMALL),
     "rainbow": lambda **o: Rainbow(RainbowConfig(atoms=7, **o), OBS, TWO, SMALL),
     "qrdqn": lambda **o: QRDQN(QRDQNConfig(quantiles=5, **o), OBS, TWO, SMALL),
-    "iqn": lambda **o: IQN(IQNConfig(samples=4, target_samples=3, acting_samples=5, cosines=6, **o), OBS, TWO, SMALL),
+    "iqn": lambda **o: IQN(
+        IQNConfig(samples=4, target_samples=3, acting_samples=5, cosines=6, risk="wang", **o), OBS, TWO, SMALL
+    ),
     "fqf": lambda **o: FQF(FQFConfig(fractions=4, cosines=6, fraction_lr=1e-4, **o), OBS, TWO, SMALL),
     "mdqn": lambda **o: MDQN(MDQNConfig(**o), OBS, TWO, SMALL),
 }
