@@ -14,9 +14,10 @@ from rookery.algos.dqn import DQN, DQNConfig
 from rookery.algos.ppo import PPO, PPOConfig
 from rookery.algos.r2d2 import R2D2, R2D2Config
 from rookery.algos.sac import SAC, SACConfig
+from rookery.core.counting import counting
 from rookery.core.errors import ConfigError, EnvError, LearnerLost
 from rookery.core.rng import Streams
-from rookery.equations.value import counting, mean_valid
+from rookery.equations.value import mean_valid
 from rookery.learning.leader import Leader
 from rookery.learning.learner import Learner
 from rookery.learning.member import Recipe
