@@ -202,6 +202,7 @@ def test_a_learner_that_is_killed_in_the_middle_of_an_update_is_told_at_once(mad
     assert victim not in it.pids
 
 
+@pytest.mark.slow
 def test_a_learner_that_hangs_is_given_up_after_the_deadline(made):
     it = made(Toy, seconds=2.0)
     it.step(toy_batch())
