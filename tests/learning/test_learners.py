@@ -14,9 +14,10 @@ from rookery.algos.dqn import DQN, DQNConfig
 from rookery.algos.ppo import PPO, PPOConfig
 from rookery.algos.r2d2 import R2D2, R2D2Config
 from rookery.algos.sac import SAC, SACConfig
+from rookery.core.counting import counting
 from rookery.core.errors import ConfigError, EnvError, LearnerLost
 from rookery.core.rng import Streams
-from rookery.equations.value import counting, mean_valid
+from rookery.equations.value import mean_valid
 from rookery.learning.leader import Leader
 from rookery.learning.learner import Learner
 from rookery.learning.member import Recipe
@@ -201,6 +202,7 @@ def test_a_learner_that_is_killed_in_the_middle_of_an_update_is_told_at_once(mad
     assert victim not in it.pids
 
 
+@pytest.mark.slow
 def test_a_learner_that_hangs_is_given_up_after_the_deadline(made):
     it = made(Toy, seconds=2.0)
     it.step(toy_batch())

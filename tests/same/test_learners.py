@@ -46,6 +46,31 @@ def test_a_run_with_two_learners_repeats_and_resumes_bit_for_bit(algo):
     assert found[0] == found[1] == found[2]
 
 
+@pytest.mark.slow
+def test_several_learners_learn_the_same_from_a_pool_of_processes():
+    found = set()
+    for words in ([], ["pool=process"]):
+        with Trainer(config_of("ppo", *words)) as trainer:
+            rounds(trainer, 64)
+            found.add(trainer.players.weights_sha256())
+    assert len(found) == 1
+
+
+@pytest.mark.slow
+def test_every_one_of_several_players_that_learns_has_learners_of_its_own():
+    players = ["players={thinker: {}, doer: {algo: {name: ppo, rollout: 8}}, guest: {train: false}}"]
+    seats = ["env.api=parallel", "seats={left: {thinker: 3, guest: 1}, right: doer}", "train.max_steps=160"]
+    words = [*COMMON, *players, *seats, "store.min_fill=40", "store.batch_size=16", "store.capacity=400"]
+    found = []
+    for _ in range(2):
+        with Trainer(load_config(algo="dqn", env="same.pairing:CountingPairing", overrides=words)) as trainer:
+            rounds(trainer, 96)
+            trainer.players.check(deep=True)
+            assert [len(player.learner_pids) for player in trainer.players.values()] == [1, 1, 0]
+            found.append(trainer.players.weights_sha256())
+    assert found[0] == found[1]
+
+
 class Killer(Callback):
     """Kills the other learner at the first report after so many steps, `times` times."""
 
@@ -89,6 +114,7 @@ def test_a_killed_learner_takes_all_back_to_the_last_checkpoint_and_the_run_ends
             os.kill(pid, 0)
 
 
+@pytest.mark.slow
 def test_a_learner_that_always_dies_ends_the_run_with_exit_code_3(tmp_path, caplog):
     with pytest.raises(LearnerLost, match=r"3 times in a row from step 0 \(learning\.restarts=2\)") as caught:
         run(tmp_path / "a", 9, "learning.restarts=2", steps=0)

@@ -16,14 +16,11 @@ nobody uses.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from rookery.core.counting import rows_of
 from rookery.equations.distributions import categorical_logp, legal, masked_logits
 
 
@@ -120,23 +117,8 @@ def mean_valid(x: Tensor, valid: Tensor | None) -> Tensor:
     """Mean over the valid rows, 0 if there are none; what a hole contains (also NaN) does not count."""
     if valid is None:
         return x.mean()
-    count, mask = _count.get(), valid.to(torch.bool)
-    rows = mask.sum().clamp(min=1) if count is None else count(valid)
-    return torch.where(mask, x, 0.0).sum() / rows
-
-
-Count = Callable[[Tensor], Tensor]  # mask → the rows that a mean is divided by
-_count: ContextVar[Count | None] = ContextVar("count", default=None)
-
-
-@contextmanager
-def counting(count: Count) -> Iterator[None]:
-    """Inside, `mean_valid` divides by count(valid): of several learners none sees all rows that its mean is over."""
-    token = _count.set(count)
-    try:
-        yield
-    finally:
-        _count.reset(token)
+    mask = valid.to(torch.bool)
+    return torch.where(mask, x, 0.0).sum() / rows_of(valid, mask)
 
 
 def _masked_q(q: Tensor, mask: Tensor | None) -> Tensor:

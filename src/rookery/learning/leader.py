@@ -177,7 +177,7 @@ class Leader(Learner):
         what = "; ".join(told) or (
             f"the learners waited {self.recipe.seconds:g} s (learning.deadline) for one another: {str(lost).partition(chr(10))[0]}"
         )
-        return LearnerLost(f"{what}. What was learnt since the last checkpoint is lost; `--resume` goes on from there.")
+        return LearnerLost(f"{what}.")
 
     def _gone(self) -> list[tuple[Process, str]]:
         """Members that were ended by something; if none, those that ended by themselves."""

@@ -3,7 +3,7 @@
     ∇L = 1/N Σ_r ∇L_r        L_r: the loss on part r of the batch, N equal parts in the order of the learners
 
 This is the gradient of the whole batch for every loss that is a sum of means over rows: a mean over equally many rows by itself,
-and a mean over valid rows because it is divided by the valid rows of the *average* part (`equations.value.counting`). What is no
+and a mean over valid rows because it is divided by the valid rows of the *average* part (`core.counting`). What is no
 such sum (a product of two means, a comparison of rows with one another) is noticed by the `Witness`, which sees the whole batch once.
 Random numbers are drawn for the whole batch by everybody, who keep their part.
 """
@@ -19,10 +19,10 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from rookery.core.counting import counting
 from rookery.core.errors import BatchError, ConfigError
 from rookery.core.tree import Tree, leaves, tree_map
 from rookery.envs.process import Lost
-from rookery.equations.value import counting
 
 HERE = "127.0.0.1"  # all learners are on one machine
 

@@ -38,7 +38,8 @@ def start_again(run: Experiment, error: LearnerLost) -> None:
     run.restarts = (checkpoint.manifest.step, times + 1 if step == checkpoint.manifest.step else 1)
     if run.restarts[1] > limit:
         raise LearnerLost(
-            f"{error} That was {run.restarts[1]} times in a row from step {checkpoint.manifest.step} (learning.restarts={limit})."
+            f"{error} That was {run.restarts[1]} times in a row from step {checkpoint.manifest.step} (learning.restarts={limit}). "
+            "`rookery train --resume` goes on from there."
         ) from error
     log.warning("%s All learners start again from step %d.", error, checkpoint.manifest.step)
     _take(run, checkpoint)
