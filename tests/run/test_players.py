@@ -242,7 +242,7 @@ def test_what_a_player_does_not_say_comes_from_the_run():
         (["players=null"], "seats are given to players, but this run has none"),
         (["players={}"], "players: expected a mapping: name → algo, model, store and train of a player"),
         (["players.doer=7"], "players.doer: expected a mapping with some of algo, model, store and train, got 7"),
-        (["players.doer.algo.name=pp"], "players.doer.algo.name: .*pp.*Did you mean 'ppo'"),
+        (["players.doer.algo.name=ppoo"], "players.doer.algo.name: .*ppoo.*Did you mean 'ppo'"),
         (["players.doer.algo.rolout=7"], "players.doer.algo.rolout: unknown key .*Did you mean 'players.doer.algo.rollout'"),
         (["players.doer.trian=true"], "players.doer.trian: unknown key .*Did you mean 'train'"),
         (["players.doer.train=maybe"], "players.doer.train: expected true or false, got 'maybe'"),

@@ -19,13 +19,19 @@ pytestmark = pytest.mark.slow
 TESTS = os.pathsep.join(str(p) for p in (Path(__file__).parent.parent, Path(rookery.__file__).parent.parent))
 
 
+# killed in every run of the tests; the others in the full matrix, and all of them in `test_resume_short`
+KILLED = ["dqn", "dqn-per", "ppo", "sac", "dqn-her", "dqn-native", "dqn-stack", "r2d2", "ppo-lstm", "iqn", "ppg", "td3"]
+KILLED = [name for name in KILLED if name in CASES]
+MATRIX = [pytest.param((name, "eager"), marks=pytest.mark.matrix) for name in CASES if name not in KILLED]
+
+
 def words(name, mode, artefacts):
     return [*CASES[name], *COMMON, f"learning.mode={mode}", f"learning.cache={artefacts}"]
 
 
 @pytest.fixture(
     scope="module",
-    params=[(name, "eager") for name in CASES] + [(name, "compiled") for name in COMPILED],
+    params=[(name, "eager") for name in KILLED] + MATRIX + [(name, "compiled") for name in COMPILED],
     ids=lambda p: "-".join(p),
 )
 def pair(request, artefacts, tmp_path_factory):
