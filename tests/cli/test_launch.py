@@ -43,7 +43,19 @@ def program(folder: Path, name: str, text: str) -> None:
 
 @pytest.mark.parametrize("more", [[], ["--nodes", "3", "pool.workers=11"]])
 def test_a_slurm_script_is_bash_and_asks_for_what_was_said(said, tmp_path, more):
-    words = ["--cpus", "4", "--gpus", "2", "run.device=cuda", "--hours", "1.5", "--memory", "16G", "--partition", "long"]
+    words = [
+        "--cpus",
+        "4",
+        "--gpus",
+        "2",
+        "run.device=cuda",
+        "--hours",
+        "1.5",
+        "--memory",
+        "16G",
+        "--partition",
+        "long",
+    ]
     code, script, _ = said("launch", "slurm", "cartpole-ppo", "--setup", "module load cuda", *words, *more, "--dry-run")
     assert code == 0
     (tmp_path / "job.sh").write_text(script)
@@ -110,7 +122,10 @@ def test_a_job_near_its_limit_lets_the_run_save_and_is_requeued(tmp_path, nodes,
         assert job.wait(20) == code
     assert ("scontrol requeue 42" in calls(tmp_path)) == requeued
     if nodes > 1:
-        assert "train cartpole-ppo --cluster 10.0.0.7:20042 --out runs/job --on-exists resume" in (tmp_path / "args").read_text()
+        assert (
+            "train cartpole-ppo --cluster 10.0.0.7:20042 --out runs/job --on-exists resume"
+            in (tmp_path / "args").read_text()
+        )
         head, worker = (line for line in calls(tmp_path) if "--block" in line)
         assert "--nodelist=n1 ray start --head" in head
         assert "--num-cpus=3 " in head
@@ -164,7 +179,12 @@ def test_a_rayjob_has_what_kuberay_needs(said):
     # the learner keeps a CPU and the GPU of the head; Ray's options are texts
     assert head["rayStartParams"] == {"num-cpus": "3", "dashboard-host": "0.0.0.0"}
     assert workers["rayStartParams"] == {"num-cpus": "4", "num-gpus": "1"}
-    assert (workers["groupName"], workers["replicas"], workers["minReplicas"], workers["maxReplicas"]) == ("collectors", 2, 2, 2)
+    assert (workers["groupName"], workers["replicas"], workers["minReplicas"], workers["maxReplicas"]) == (
+        "collectors",
+        2,
+        2,
+        2,
+    )
     for group in (head, workers):
         (container,) = group["template"]["spec"]["containers"]
         assert container["image"] == "me/rookery:1"

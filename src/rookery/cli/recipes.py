@@ -72,7 +72,10 @@ def slurm_script(job: Job, slurm: Slurm) -> str:
     words = [shlex.join(["rookery", "train", *job.train]), *cluster]
     train = " ".join([*words, "--out", shlex.quote(job.out), "--on-exists resume"])
     parts = [
-        ["#!/bin/bash", *(f"#SBATCH --{name}={value}" if value else f"#SBATCH --{name}" for name, value in _asked(job, slurm))],
+        [
+            "#!/bin/bash",
+            *(f"#SBATCH --{name}={value}" if value else f"#SBATCH --{name}" for name, value in _asked(job, slurm)),
+        ],
         [f"cd {shlex.quote(slurm.folder)} || exit 1", f"export PATH={shlex.quote(slurm.programs)}:$PATH", *slurm.setup],
         _ray(job).splitlines() if job.nodes > 1 else [],
         _WAIT.format(train=train, after="stop_ray\n" * (job.nodes > 1), preempted=PREEMPTED).splitlines(),

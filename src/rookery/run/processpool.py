@@ -22,6 +22,7 @@ from rookery.envs import preloaded
 from rookery.envs.faults import FaultConfig
 from rookery.envs.process import Lost, Process
 from rookery.envs.worker import ANSWER, END, die_with, pack, send_failure, unpack
+from rookery.run.line import UNREADY
 from rookery.run.remote import RemotePool
 from rookery.run.station import Haul, Orders, Recipe, Station, Weights
 
@@ -38,7 +39,7 @@ class ProcessPool(RemotePool):
         self._weights, self._layout = Ground(), Layout()
 
     def _line(self, recipe: Recipe) -> PipeLine:
-        return PipeLine(recipe, self._weights, lambda: self._layout)
+        return PipeLine(recipe, self._weights, lambda: self._layout, self.interrupted)
 
     def _publish(self, weights: Weights) -> None:
         self._layout = layout_of(weights)
@@ -53,8 +54,8 @@ class ProcessPool(RemotePool):
 class PipeLine:
     """One process, the pipe to it and the memory in which its chunks lie."""
 
-    def __init__(self, recipe: Recipe, weights: Ground, layout: Callable[[], Layout]):
-        config = recipe.config
+    def __init__(self, recipe: Recipe, weights: Ground, layout: Callable[[], Layout], interrupted: Callable[[], Any]):
+        config, self._interrupted = recipe.config, interrupted
         self._ground, self._layout, self._faults = Ground(), layout, config.env.faults
         self._beats = Shared({"beats": ((1,), np.int64)})
         self._still = config.env.faults.reset_seconds + config.env.faults.step_seconds * config.env.num
@@ -80,6 +81,8 @@ class PipeLine:
                 seen, since = now, time.monotonic()
             elif time.monotonic() - since > self._still:
                 raise Lost(f"did not move for {self._still:g} s ({name})")
+            elif name == "start" and self._interrupted():
+                raise Lost(UNREADY)
         told = unpack(self._process.answer(0.0))
         return self._unloaded(told) if isinstance(told, Haul) else told
 

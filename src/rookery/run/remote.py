@@ -10,47 +10,23 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from contextlib import suppress
+from typing import Any
 
 from rookery.acting.actor import Message
 from rookery.core import registry
 from rookery.core.chunk import Chunk, taken
-from rookery.core.errors import EnvError
+from rookery.core.errors import EnvError, RookeryError
 from rookery.core.rng import Streams
 from rookery.envs.faults import Patience
 from rookery.envs.process import Lost
 from rookery.learning.learner import Learner
+from rookery.run.line import Abandoned, Line
 from rookery.run.resolve import Config
 from rookery.run.station import Haul, Orders, Recipe, Weights, generators_of
 
 log = logging.getLogger(__name__)
 PARTING = 3.0  # seconds for all workers together to close their envs
-
-
-class Line(Protocol):
-    """The way to one worker, which is being started; `answer("start")` waits for it.
-
-    Every method raises `Lost` if there is nobody at the other end any more.
-    """
-
-    pid: int
-
-    def ask(self, name: str, *args: Any) -> None: ...
-    def collect(self, orders: Orders) -> None:
-        """Ask for a round with the weights that were published last."""
-        ...
-
-    def answer(self, name: str) -> Any:
-        """What it says to the last question. Errors that it has a sentence for are raised here."""
-        ...
-
-    def part(self) -> None:
-        """Ask it to close its envs and go, without waiting."""
-        ...
-
-    def end(self, seconds: float) -> None:
-        """Gone for certain when this returns: killed, unless it goes by itself in time."""
-        ...
 
 
 class RemotePool:
@@ -75,6 +51,8 @@ class RemotePool:
         self._behind = True  # the workers do not have the states of the random generators yet
         self._reason = "exact"
         self._saved: dict[str, Any] | None = None
+        self._gone: set[int] = set()  # workers that are lost and not replaced, for the run is ending
+        self.interrupted: Callable[[], Any] = lambda: None  # says whether the run has been told to end
         self.spare: Any = None  # an env that was made here to know its spaces; closed with the pool
 
     def __len__(self) -> int:
@@ -94,6 +72,12 @@ class RemotePool:
         self, messages: dict[str, Message], rows: int, *, steps: int | None = None, episodes: int | None = None
     ) -> None:
         """Every worker: take over the weights, collect `rows` rows. With limits, one worker after the other."""
+        try:
+            self._submit(messages, rows, steps, episodes)
+        except Abandoned:
+            self._drop()
+
+    def _submit(self, messages: dict[str, Message], rows: int, steps: int | None, episodes: int | None) -> None:
         self._start()
         weights: Weights = {}
         for name, learner in self.learners.items():
@@ -112,9 +96,19 @@ class RemotePool:
 
     def gather(self) -> list[tuple[int, dict[str, Chunk]]]:
         """(worker, chunk per player), ordered by worker."""
-        self._done += [(w, self._haul(w)) for w in sorted(self._orders)]
+        try:
+            self._done += [(w, self._haul(w)) for w in sorted(self._orders)]
+        except Abandoned:
+            self._drop()
         done, self._done = self._done, []
         return done
+
+    def _drop(self) -> None:
+        """Of a round that cannot be completed nothing is counted."""
+        for w in set(self._orders) - self._gone:
+            with suppress(Lost, RookeryError):
+                self._lines[w].answer("collect")
+        self._orders, self._done = {}, []
 
     def _give(self, w: int, orders: Orders) -> None:
         self._orders[w] = orders
@@ -142,15 +136,20 @@ class RemotePool:
         new = range(len(self._lines), len(self))
         for w in new:
             self._lines.append(self._line(self._recipe(w)))
-        for w in new:  # they have all been started: now wait for them
-            try:
-                self._lines[w].answer("start")
-            except Lost as error:
-                self._renew(w, str(error))
+        try:
+            for w in new:  # they have all been started: now wait for them
+                try:
+                    self._lines[w].answer("start")
+                except Lost as error:
+                    self._renew(w, str(error))
+        except Abandoned:
+            self._gone = set(range(len(self)))
+            raise
         if self._saved is not None:
             saved, self._saved = self._saved, None
             for w in range(len(self)):
-                self._conditions[w] = self._asked(w, "restore", saved[str(w)])
+                if saved[str(w)] is not None:
+                    self._conditions[w] = self._asked(w, "restore", saved[str(w)])
 
     def _recipe(self, w: int) -> Recipe:
         return Recipe(self.config, w, self.factory, registry.imported(), self._renewed[w])
@@ -167,11 +166,14 @@ class RemotePool:
                     f"{told}, {patience.failures} times in a row (env.faults.renewals={self.config.env.faults.renewals}). "
                     "Nothing was learnt from its last round."
                 )
-            log.warning("%s: another one takes its place in %.1f s", told, patience.pause)
+            self._renewed[w] += 1
             if self._reason == "exact":
                 self._reason = f"{told.partition(chr(10))[0]}; its unfinished episodes were dropped"
+            if self.interrupted():
+                self._gone.add(w)
+                raise Abandoned(told)
+            log.warning("%s: another one takes its place in %.1f s", told, patience.pause)
             time.sleep(patience.pause)
-            self._renewed[w] += 1
             self._lines[w] = self._line(self._recipe(w))
             try:
                 self._lines[w].answer("start")
@@ -236,13 +238,18 @@ class RemotePool:
 
     def state(self) -> dict[str, Any]:
         """As every pool saves it: a run may go on in another one. The generators' states go back to the streams."""
-        self._start()
-        saved = {}
+        if self._saved is not None:
+            return self._saved  # nobody has gone on from it yet
+        saved: dict[str, Any] = {"renewed": list(self._renewed)} if any(self._renewed) else {}
+        with suppress(Abandoned):
+            self._start()
         for w in range(len(self)):
-            told = self._asked(w, "state")
-            saved[str(w)] = told["collector"]
-            for name, state in told["generators"].items():
-                self.streams.numpy(name).bit_generator.state = state
+            saved[str(w)] = None  # a worker that is lost: its successor begins new episodes
+            with suppress(Abandoned):
+                told = {} if w in self._gone else self._asked(w, "state")
+                saved[str(w)] = told.get("collector")
+                for name, state in told.get("generators", {}).items():
+                    self.streams.numpy(name).bit_generator.state = state
         return saved
 
     def restore(self, state: dict[str, Any]) -> None:
@@ -250,6 +257,7 @@ class RemotePool:
         for w in list(self._orders):
             self._haul(w)  # what was collected before a divergence is not the restored run's
         self._done, self._saved, self._behind = [], state, True
+        self._renewed = [int(n) for n in state.get("renewed", self._renewed)]
 
     def close(self) -> None:
         lines, self._lines = self._lines, []
