@@ -94,7 +94,7 @@ def started(tmp_path):
 
 def saved(run, name, group=False):
     run.wait_for_steps()
-    code, out, err = run.ended(run.send(name, group))
+    code, _, err = run.ended(run.send(name, group))
     assert code == 128 + getattr(signal, name), err
     assert "Traceback" not in err
     told = run.summary()

@@ -26,6 +26,11 @@ CHANGEABLE = (
     "learning.cache",
     "store.mmap",
     "env.workers.",
+    "pool.kind",
+    "pool.start",
+    "pool.cluster",
+    "pool.cpus",
+    "pool.gpus",
     "env.faults.",
 )
 

@@ -9,13 +9,15 @@ from __future__ import annotations
 import math
 import os
 import pickle
+import signal
 import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Any, NoReturn
 
 from rookery.core.errors import ConfigError, EnvError, RookeryError
@@ -23,6 +25,7 @@ from rookery.envs.process import Lost
 from rookery.envs.worker import pack, unpack
 from rookery.run.line import UNREADY
 from rookery.run.remote import RemotePool
+from rookery.run.signals import SIGNALS
 from rookery.run.station import Orders, Recipe, Station, Weights
 
 INSTALL = 'pool=ray needs the package ray: pip install "rookery[ray]"'
@@ -61,7 +64,8 @@ class Cluster:
             options.pop("include_dashboard")
         try:
             look_for(address)
-            self.ray.init(address=address, **options)
+            with kept_signals():
+                self.ray.init(address=address, **options)
         except (OSError, RuntimeError, ValueError) as error:
             self.part()
             raise ConfigError(
@@ -76,6 +80,18 @@ class Cluster:
             self.ray.shutdown()
         if self._folder is not None:
             self._folder.remove()
+
+
+@contextmanager
+def kept_signals() -> Iterator[None]:
+    """The run's own handlers stay: Ray would put its own in their place, and SIGTERM would end the run unsaved."""
+    before = {number: signal.getsignal(number) for number in SIGNALS}
+    try:
+        yield
+    finally:
+        if threading.current_thread() is threading.main_thread():
+            for number, handler in before.items():
+                signal.signal(number, signal.SIG_DFL if handler is None else handler)
 
 
 def look_for(address: str) -> None:
