@@ -130,11 +130,30 @@ def test_a_second_signal_ends_a_run_at_once_although_its_workers_hang(started, t
     run.leaves_nothing()
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", ["process", "ray"])
+def test_nothing_is_left_of_a_run_that_was_killed_and_it_can_be_resumed(started, tmp_path, mode):
+    run = started(mode, "checkpoint.every_steps=64")
+    run.wait_for_steps()
+    wait_for(lambda: list((tmp_path / "run" / "checkpoints").glob("step-*/COMMIT")))
+    assert run.ended(run.send("SIGKILL"))[0] == -signal.SIGKILL
+    run.leaves_nothing()
+    from rookery.cli.main import run as rookery
+
+    newest = max(int(path.name[5:]) for path in (tmp_path / "run" / "checkpoints").glob("step-*"))
+    words = ["pool=local", "env.kwargs={seconds: 0.002}", f"train.max_steps={newest + 64}"]
+    assert rookery(["train", "--resume", str(tmp_path / "run"), *words]) == 0
+    told = json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert (told["steps"], told["resumed_from"], told["exact"]) == (newest + 64, [newest], True)
+    assert [worker["steps"] for worker in told["workers"]] == [(newest + 64) // 2] * 2
+
+
 @pytest.mark.matrix
 @pytest.mark.parametrize("mode", ["process", "ray"])
 def test_a_second_ctrl_c_ends_within_seconds_although_workers_hang(started, mode):
     run = started(mode, "env.kwargs={fault: hang, when: 11, only: 1}", "log.every_steps=32", "algo.rollout=8")
     run.wait_for_steps()
+    time.sleep(1.0)
     run.send("SIGINT", group=True)
     time.sleep(1.0)
     code, _, err = run.ended(run.send("SIGINT", group=True), 15.0)

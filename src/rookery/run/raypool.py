@@ -23,6 +23,7 @@ from typing import Any, NoReturn
 from rookery.core.errors import ConfigError, EnvError, RookeryError
 from rookery.envs.process import Lost
 from rookery.envs.worker import pack, unpack
+from rookery.run import tidy
 from rookery.run.line import UNREADY
 from rookery.run.remote import RemotePool
 from rookery.run.signals import SIGNALS
@@ -34,7 +35,6 @@ LONGEST_PATH = 107 - len(
 )  # of a folder for Ray's sockets
 LOOK = 1.0  # seconds between looks at whether the run has been told to end
 REACHED = 20.0  # seconds for a cluster that is just being started to listen
-TIDY = "import shutil, sys; sys.stdin.read(); shutil.rmtree(sys.argv[1], ignore_errors=True)"
 
 
 def ray_module() -> Any:
@@ -118,7 +118,7 @@ class Folder:
         self.path = tempfile.mkdtemp(
             prefix=prefix, dir=usual if len(usual) + len(prefix) + 9 <= LONGEST_PATH else "/tmp"
         )
-        command = [sys.executable, "-ISc", TIDY, self.path]
+        command = [sys.executable, "-IS", tidy.__file__, self.path]
         # a session of its own: what is sent to our group of processes is not for it
         self._child = subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True)
 
