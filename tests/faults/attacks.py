@@ -16,11 +16,11 @@ from contextlib import suppress
 
 from rookery import Callback, Trainer, load_config
 
-OFTEN = "eval.every_steps=1024"
+SELDOM = "eval.every_steps=8192"  # so that there is time for attacks
 
 
 def trainer_of(kind, target, *words, callbacks=()):
-    overrides = [f"pool={kind}", "pool.workers=2", "eval.episodes=10", OFTEN, "learning.mode=eager"]
+    overrides = [f"pool={kind}", "pool.workers=2", "eval.episodes=10", SELDOM, "learning.mode=eager"]
     goal = [f"train.stop={{eval/return_mean: {target}}}", "train.max_steps=200000", "log.every_steps=4096"]
     config = load_config("cartpole-ppo", overrides=[*overrides, *goal, *words])
     return Trainer(config, callbacks=callbacks)
@@ -84,8 +84,10 @@ def nodes_come_and_go(target, every):
     from rookery.run.raypool import Folder
 
     folder = Folder()
+    os.environ["RAY_TMPDIR"] = folder.path
+    os.mkdir(f"{folder.path}/ray")
     noticed = {"health_check_initial_delay_ms": 0, "health_check_period_ms": 500, "health_check_failure_threshold": 4}
-    head = {"num_cpus": 0, "temp_dir": folder.path, "_system_config": noticed, "include_dashboard": False}
+    head = {"num_cpus": 0, "_system_config": noticed, "include_dashboard": False}
     cluster = Cluster(initialize_head=True, head_node_args=head)
     try:
         nodes = Nodes(cluster, every)

@@ -128,7 +128,7 @@ def test_a_worker_that_fails_for_ever_ends_the_command_with_code_3_and_its_cause
 
 @pytest.mark.slow
 def test_cartpole_is_learnt_though_workers_are_killed_all_the_time():
-    told = workers_killed("process", 150, 0.8)
+    told = workers_killed("process", 475, 0.3)
     assert told["reason"].startswith("eval/return_mean")
     assert told["kills"] >= told["renewals"] >= 2
     assert "pool worker" in told["exact"]
@@ -137,7 +137,7 @@ def test_cartpole_is_learnt_though_workers_are_killed_all_the_time():
 @pytest.mark.slow
 def test_cartpole_is_learnt_on_ray_though_nodes_come_and_go():
     more = {"capture_output": True, "text": True, "timeout": 280, "check": False}
-    done = subprocess.run([sys.executable, "-m", "faults.attacks", "nodes", "100", "6"], env=environment(), **more)
+    done = subprocess.run([sys.executable, "-m", "faults.attacks", "nodes", "200", "3"], env=environment(), **more)
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout.splitlines()[-1])
     assert told["reason"].startswith("eval/return_mean")
