@@ -41,7 +41,7 @@ learn: $(STAMP) ## the learning gates: all seeds of the gold presets (hours)
 bench: $(STAMP) ## speed, interleaved with other libraries in venvs of their own
 	$(BIN)/python bench/speed.py
 
-chaos: $(STAMP) ## kill -9 at 50 random moments per algorithm, resume, compare bit for bit
+chaos: $(STAMP) ## kill -9 at 50 random moments per algorithm, resume, compare bit for bit; kill workers, remove nodes
 	$(BIN)/python bench/chaos.py
 
 docs: $(STAMP)  ## check links and commands of the documentation, and regenerate its reference pages

@@ -131,6 +131,7 @@ class Experiment:
         trainer, folder = self.trainer, self.folder
         trainer.sentinel.folder = folder.offending
         trainer.interrupted = lambda: f"signal {preemption.requested}" if preemption.requested else None
+        trainer.pool.interrupted = trainer.interrupted
         trainer.after_round = self._after_round
         write_config(folder.config, self.config)  # also when resumed: a new limit must survive the next kill
         log.info("learner threads: %d (%s)", trainer.threads.count, trainer.threads.reason)

@@ -28,6 +28,11 @@ CHANGEABLE = (
     "learning.restarts",
     "store.mmap",
     "env.workers.",
+    "pool.kind",
+    "pool.start",
+    "pool.cluster",
+    "pool.cpus",
+    "pool.gpus",
     "env.faults.",
 )
 

@@ -18,6 +18,7 @@ class LocalPool:
 
     kind = "local"
     waiting = 0  # chunks that came while others were learnt from
+    interrupted: Callable[[], Any] = lambda: None  # as of a RemotePool; here nobody is waited for
 
     def __init__(self, collectors: Sequence[Collector | MultiCollector]):
         self.collectors = list(collectors)
@@ -76,7 +77,8 @@ class LocalPool:
     def restore(self, state: dict[str, Any]) -> None:
         self._done = []  # what was collected before a divergence is not the restored run's
         for collector in self.collectors:
-            collector.restore(state[str(collector.index)])
+            if state[str(collector.index)] is not None:  # None: a worker of another pool that was lost
+                collector.restore(state[str(collector.index)])
 
     def close(self) -> None:
         for collector in self.collectors:

@@ -23,6 +23,7 @@ from rookery.envs.faults import FaultConfig
 from rookery.envs.process import Lost, Process
 from rookery.envs.worker import ANSWER, END, die_with, pack, send_failure, unpack
 from rookery.learning.published import Weights
+from rookery.run.line import UNREADY
 from rookery.run.remote import RemotePool
 from rookery.run.station import Haul, Orders, Recipe, Station
 
@@ -41,7 +42,8 @@ class ProcessPool(RemotePool):
         self._weights = [Ground() for _ in range(len(self) if self.asynchronous else 1)]
 
     def _line(self, recipe: Recipe) -> PipeLine:
-        return PipeLine(recipe, self._weights[recipe.worker if self.asynchronous else 0], lambda: self._layout)
+        weights = self._weights[recipe.worker if self.asynchronous else 0]
+        return PipeLine(recipe, weights, lambda: self._layout, self.interrupted)
 
     def _publish(self, weights: Weights, workers: Sequence[int]) -> None:
         self._layout = layout_of(weights)
@@ -58,8 +60,8 @@ class ProcessPool(RemotePool):
 class PipeLine:
     """One process, the pipe to it and the memory in which its chunks lie."""
 
-    def __init__(self, recipe: Recipe, weights: Ground, layout: Callable[[], Layout]):
-        config = recipe.config
+    def __init__(self, recipe: Recipe, weights: Ground, layout: Callable[[], Layout], interrupted: Callable[[], Any]):
+        config, self._interrupted = recipe.config, interrupted
         self._ground, self._layout, self._faults = Ground(), layout, config.env.faults
         self._beats = Shared({"beats": ((1,), np.int64)})
         self._still = config.env.faults.reset_seconds + config.env.faults.step_seconds * config.env.num
@@ -92,7 +94,8 @@ class PipeLine:
     def answer(self, name: str) -> Any:
         try:
             while not self.ready(LOOK):
-                pass
+                if name == "start" and self._interrupted():
+                    raise Lost(UNREADY)
         finally:
             self._since = 0.0
         told = unpack(self._process.answer(0.0))

@@ -9,28 +9,33 @@ from __future__ import annotations
 import math
 import os
 import pickle
+import signal
 import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any, NoReturn
 
 from rookery.core.errors import ConfigError, EnvError, RookeryError
 from rookery.envs.process import Lost
 from rookery.envs.worker import pack, unpack
 from rookery.learning.published import Weights
+from rookery.run import tidy
+from rookery.run.line import UNREADY
 from rookery.run.remote import RemotePool
+from rookery.run.signals import SIGNALS
 from rookery.run.station import Orders, Recipe, Station
 
 INSTALL = 'pool=ray needs the package ray: pip install "rookery[ray]"'
 LONGEST_PATH = 107 - len(
     "/session_2026-01-01_00-00-00_000000_0000000/sockets/plasma_store"
 )  # of a folder for Ray's sockets
+LOOK = 1.0  # seconds between looks at whether the run has been told to end
 REACHED = 20.0  # seconds for a cluster that is just being started to listen
-TIDY = "import shutil, sys; sys.stdin.read(); shutil.rmtree(sys.argv[1], ignore_errors=True)"
 
 
 def ray_module() -> Any:
@@ -60,7 +65,8 @@ class Cluster:
             options.pop("include_dashboard")
         try:
             look_for(address)
-            self.ray.init(address=address, **options)
+            with kept_signals():
+                self.ray.init(address=address, **options)
         except (OSError, RuntimeError, ValueError) as error:
             self.part()
             raise ConfigError(
@@ -75,6 +81,18 @@ class Cluster:
             self.ray.shutdown()
         if self._folder is not None:
             self._folder.remove()
+
+
+@contextmanager
+def kept_signals() -> Iterator[None]:
+    """The run's own handlers stay: Ray would put its own in their place, and SIGTERM would end the run unsaved."""
+    before = {number: signal.getsignal(number) for number in SIGNALS}
+    try:
+        yield
+    finally:
+        if threading.current_thread() is threading.main_thread():
+            for number, handler in before.items():
+                signal.signal(number, signal.SIG_DFL if handler is None else handler)
 
 
 def look_for(address: str) -> None:
@@ -101,7 +119,7 @@ class Folder:
         self.path = tempfile.mkdtemp(
             prefix=prefix, dir=usual if len(usual) + len(prefix) + 9 <= LONGEST_PATH else "/tmp"
         )
-        command = [sys.executable, "-ISc", TIDY, self.path]
+        command = [sys.executable, "-IS", tidy.__file__, self.path]
         # a session of its own: what is sent to our group of processes is not for it
         self._child = subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True)
 
@@ -129,7 +147,7 @@ class RayPool(RemotePool):
         return self._cluster
 
     def _line(self, recipe: Recipe) -> ActorLine:
-        return ActorLine(self._connect().ray, recipe, lambda: self._weights)
+        return ActorLine(self._connect().ray, recipe, lambda: self._weights, self.interrupted)
 
     def _publish(self, weights: Weights, workers: Sequence[int]) -> None:
         assert self._cluster is not None
@@ -165,8 +183,8 @@ class RayStation:
 class ActorLine:
     """One actor, and the answer that it owes."""
 
-    def __init__(self, ray: Any, recipe: Recipe, weights: Any):
-        self._ray, self._weights, self._owed = ray, weights, None
+    def __init__(self, ray: Any, recipe: Recipe, weights: Callable[[], Any], interrupted: Callable[[], Any]):
+        self._ray, self._weights, self._interrupted, self._owed = ray, weights, interrupted, None
         pool, faults = recipe.config.pool, recipe.config.env.faults
         self._seconds = faults.reset_seconds
         actor = ray.remote(num_cpus=pool.cpus, num_gpus=pool.gpus, max_restarts=0, max_task_retries=0)(RayStation)
@@ -192,13 +210,17 @@ class ActorLine:
 
     def answer(self, name: str) -> Any:
         errors = self._ray.exceptions
+        # a round may take its time: the watchdog inside the actor ends an env that hangs, and Ray notices nodes that are gone
+        until = time.monotonic() + (float("inf") if name == "collect" else self._seconds)
         try:
-            # a round may take its time: the watchdog inside the actor ends an env that hangs, and Ray notices nodes that are gone
-            told = self._ray.get(self._owed, timeout=None if name == "collect" else self._seconds)
-        except errors.GetTimeoutError as error:
-            raise Lost(
-                f"did not answer within {self._seconds:g} s ({name}). Has the cluster room for it? It wants {self._wants()}"
-            ) from error
+            while not self._ray.wait([self._owed], timeout=LOOK)[0]:
+                if time.monotonic() > until:
+                    raise Lost(
+                        f"did not answer within {self._seconds:g} s ({name}). Has the cluster room for it? It wants {self._wants()}"
+                    )
+                if name == "start" and self._interrupted():
+                    raise Lost(UNREADY)
+            told = self._ray.get(self._owed)
         except errors.RayTaskError as error:
             self._failed(error)
         except errors.RayError as error:  # the actor, its node, or an object on that node is gone

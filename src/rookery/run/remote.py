@@ -15,54 +15,26 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from contextlib import suppress
+from typing import Any
 
 from rookery.acting.actor import Message
 from rookery.core import registry
 from rookery.core.chunk import Chunk, taken
-from rookery.core.errors import EnvError
+from rookery.core.errors import EnvError, RookeryError
 from rookery.core.rng import Streams
 from rookery.envs.faults import Patience
 from rookery.envs.process import Lost
 from rookery.learning.learner import Learner
 from rookery.learning.published import Weights, published
 from rookery.run.chunks import copied
+from rookery.run.line import Abandoned, Line
 from rookery.run.resolve import Config
 from rookery.run.station import Haul, Orders, Recipe, generators_of
 
 log = logging.getLogger(__name__)
 NAP = 0.0005  # seconds between looks at workers of whom none is done
 PARTING = 3.0  # seconds for all workers together to close their envs
-
-
-class Line(Protocol):
-    """The way to one worker, which is being started; `answer("start")` waits for it.
-
-    Every method raises `Lost` if there is nobody at the other end any more.
-    """
-
-    pid: int
-
-    def ask(self, name: str, *args: Any) -> None: ...
-    def collect(self, orders: Orders) -> None:
-        """Ask for a round with the weights that were published last."""
-        ...
-
-    def ready(self) -> bool:
-        """Whether `answer` would not have to wait."""
-        ...
-
-    def answer(self, name: str) -> Any:
-        """What it says to the last question. Errors that it has a sentence for are raised here."""
-        ...
-
-    def part(self) -> None:
-        """Ask it to close its envs and go, without waiting."""
-        ...
-
-    def end(self, seconds: float) -> None:
-        """Gone for certain when this returns: killed, unless it goes by itself in time."""
-        ...
 
 
 class RemotePool:
@@ -88,6 +60,8 @@ class RemotePool:
         self._behind = True  # the workers do not have the states of the random generators yet
         self._reason = "exact"
         self._saved: dict[str, Any] | None = None
+        self._gone: set[int] = set()  # workers that are lost and not replaced, for the run is ending
+        self.interrupted: Callable[[], Any] = lambda: None  # says whether the run has been told to end
         self.spare: Any = None  # an env that was made here to know its spaces; closed with the pool
 
     @property
@@ -113,6 +87,12 @@ class RemotePool:
         self, messages: dict[str, Message], rows: int, *, steps: int | None = None, episodes: int | None = None
     ) -> None:
         """Every worker: take over the weights, collect `rows` rows. With limits, one worker after the other."""
+        try:
+            self._submit(messages, rows, steps, episodes)
+        except Abandoned:
+            self._drop()
+
+    def _submit(self, messages: dict[str, Message], rows: int, steps: int | None, episodes: int | None) -> None:
         self._start()
         if self.asynchronous:
             self._submit_idle(messages, rows, steps)
@@ -150,8 +130,11 @@ class RemotePool:
         self, messages: Callable[[], dict[str, Message]], rows: int, left: int | None, hold: bool = False
     ) -> int:
         """Between two updates: whoever is done goes on, unless on hold. Returns how many chunks wait."""
-        if self._bring() and not hold:
-            self._submit_idle(messages(), rows, left)
+        try:
+            if self._bring() and not hold:
+                self._submit_idle(messages(), rows, left)
+        except Abandoned:
+            self._drop()
         return len(self._done)
 
     def _bring(self) -> bool:
@@ -171,13 +154,23 @@ class RemotePool:
 
     def gather(self, wait: bool = True) -> list[tuple[int, dict[str, Chunk]]]:
         """(worker, chunk per player), ordered by worker; asynchronously, as they come, one."""
-        if self.asynchronous:
-            while not self._bring() and not self._done and wait and self._orders:
-                time.sleep(NAP)
-            return [self._done.pop(0)] if self._done else []
-        self._done += [(w, self._haul(w)) for w in sorted(self._orders)]
+        try:
+            if self.asynchronous:
+                while not self._bring() and not self._done and wait and self._orders:
+                    time.sleep(NAP)
+                return [self._done.pop(0)] if self._done else []
+            self._done += [(w, self._haul(w)) for w in sorted(self._orders)]
+        except Abandoned:
+            self._drop()
         done, self._done = self._done, []
         return done
+
+    def _drop(self) -> None:
+        """Of a round that cannot be completed nothing is counted."""
+        for w in set(self._orders) - self._gone:
+            with suppress(Lost, RookeryError):
+                self._lines[w].answer("collect")
+        self._orders, self._done = {}, []
 
     def _give(self, w: int, orders: Orders) -> None:
         self._orders[w] = orders
@@ -205,15 +198,20 @@ class RemotePool:
         new = range(len(self._lines), len(self))
         for w in new:
             self._lines.append(self._line(self._recipe(w)))
-        for w in new:  # they have all been started: now wait for them
-            try:
-                self._lines[w].answer("start")
-            except Lost as error:
-                self._renew(w, str(error))
+        try:
+            for w in new:  # they have all been started: now wait for them
+                try:
+                    self._lines[w].answer("start")
+                except Lost as error:
+                    self._renew(w, str(error))
+        except Abandoned:
+            self._gone = set(range(len(self)))
+            raise
         if self._saved is not None:
             saved, self._saved = self._saved, None
             for w in range(len(self)):
-                self._conditions[w] = self._asked(w, "restore", saved[str(w)])
+                if saved[str(w)] is not None:
+                    self._conditions[w] = self._asked(w, "restore", saved[str(w)])
 
     def _recipe(self, w: int) -> Recipe:
         return Recipe(self.config, w, self.factory, registry.imported(), self._renewed[w])
@@ -230,11 +228,14 @@ class RemotePool:
                     f"{told}, {patience.failures} times in a row (env.faults.renewals={self.config.env.faults.renewals}). "
                     "Nothing was learnt from its last round."
                 )
-            log.warning("%s: another one takes its place in %.1f s", told, patience.pause)
+            self._renewed[w] += 1
             if self._reason == "exact":
                 self._reason = f"{told.partition(chr(10))[0]}; its unfinished episodes were dropped"
+            if self.interrupted():
+                self._gone.add(w)
+                raise Abandoned(told)
+            log.warning("%s: another one takes its place in %.1f s", told, patience.pause)
             time.sleep(patience.pause)
-            self._renewed[w] += 1
             self._lines[w] = self._line(self._recipe(w))
             try:
                 self._lines[w].answer("start")
@@ -303,16 +304,21 @@ class RemotePool:
 
         Asynchronously, chunks that wait are not part of it: a resumed run goes on without those steps, and never counts them.
         """
-        self._start()
-        while self._orders and self.asynchronous:
-            if not self._bring():
-                time.sleep(NAP)
-        saved = {}
+        if self._saved is not None:
+            return self._saved  # nobody has gone on from it yet
+        saved: dict[str, Any] = {"renewed": list(self._renewed)} if any(self._renewed) else {}
+        with suppress(Abandoned):
+            self._start()
+            while self._orders and self.asynchronous:
+                if not self._bring():
+                    time.sleep(NAP)
         for w in range(len(self)):
-            told = self._asked(w, "state")
-            saved[str(w)] = told["collector"]
-            for name, state in told["generators"].items():
-                self.streams.numpy(name).bit_generator.state = state
+            saved[str(w)] = None  # a worker that is lost: its successor begins new episodes
+            with suppress(Abandoned):
+                told = {} if w in self._gone else self._asked(w, "state")
+                saved[str(w)] = told.get("collector")
+                for name, state in told.get("generators", {}).items():
+                    self.streams.numpy(name).bit_generator.state = state
         return saved
 
     def restore(self, state: dict[str, Any]) -> None:
@@ -320,6 +326,7 @@ class RemotePool:
         for w in list(self._orders):
             self._haul(w)  # what was collected before a divergence is not the restored run's
         self._done, self._saved, self._behind = [], state, True
+        self._renewed = [int(n) for n in state.get("renewed", self._renewed)]
 
     def close(self) -> None:
         lines, self._lines = self._lines, []

@@ -1,0 +1,39 @@
+"""A program of its own, started with a folder by the process that made it: removes the folder when its input ends.
+
+Its input is a pipe from that process, so it comes to its turn however that ended. If it was killed, whoever still has files open in the
+folder is ended, too: Ray's agents would otherwise live on for a minute.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+
+def holders(folder: str) -> set[int]:
+    """Processes with open files below a folder, where the system tells (Linux)."""
+    found = set()
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):  # it has just ended, or is another user's
+            opened = (os.readlink(file) for file in (process / "fd").iterdir())
+            if any(name.startswith(f"{folder}/") for name in opened):
+                found.add(int(process.name))
+    return found
+
+
+def main() -> None:
+    folder, parent = sys.argv[1], os.getppid()
+    sys.stdin.read()
+    orphaned = os.getppid() != parent  # else the parent has ended its processes itself, and has files open there, too
+    for pid in holders(folder) if orphaned else ():
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    main()
