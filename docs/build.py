@@ -141,7 +141,7 @@ def results() -> str:
         low, high = m["interval"]
         name, value = ("", m["return_iqm"]) if "return_iqm" in m else ("success ", m["success_iqm"])
         steps = f"{m['steps']:,}".replace(",", " ")
-        figures = [f"{name}{value:g} [{low:g}, {high:g}]", f"{name}{m['gate']:g}", steps]
+        figures = [f"{name}{value:g} [{low:g}, {high:g}]", "" if m["gate"] is None else f"{name}{m['gate']:g}", steps]
         rows.append([command, row["status"], *figures, str(m["seeds"])])
     return table(["command", "status", "return", "gate", "env steps", "seeds"], rows)
 

@@ -73,7 +73,8 @@ def panel(axis: Any, found: dict[str, Any]) -> None:
     steps, mean, low, high = curve_of(found["runs"])
     axis.fill_between(steps, low, high, color=BAND, alpha=0.5, linewidth=0)
     axis.plot(steps, mean, color=INK, linewidth=1.4)
-    axis.axhline(found["gate"], color=GATE, linestyle="--", linewidth=0.9)
+    if found["gate"] is not None:  # one run of a task that has none
+        axis.axhline(found["gate"], color=GATE, linestyle="--", linewidth=0.9)
     axis.set_title(f"{found['preset']}  ({len(found['runs'])} seeds)", fontsize=8)
     axis.set_xlabel("env steps")
     axis.set_ylabel(f"greedy {found.get('figure', 'return')}")
