@@ -31,7 +31,7 @@ from same.cases import CASES, COMMON  # noqa: E402
 
 KILLS_PER_RUN = 5
 POOLED = ("dqn-per", "ppo", "sac", "r2d2")  # are killed in pools, too
-ATTACKS = {"process": 0.5, "ray": 5.0, "nodes": 3}  # mean seconds between kills; rounds between changes of nodes
+ATTACKS = {"process": 0.3, "ray": 1.0, "nodes": 3}  # mean seconds between kills; rounds between changes of nodes
 TARGET = 475.0
 
 

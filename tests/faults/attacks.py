@@ -55,6 +55,7 @@ def workers_killed(kind, target, mean=2.0, seed=0, *words):
     """Pool workers (of a Ray cluster: actors) killed at random moments."""
     with trainer_of(kind, target, *words) as trainer:
         killer = Killer(trainer, random.Random(seed), mean)
+        trainer.round()  # the workers are there
         killer.start()
         told = trained(trainer)
         killer.over.set()

@@ -11,6 +11,7 @@ from __future__ import annotations
 import difflib
 import importlib
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
@@ -251,6 +252,13 @@ def import_module(name: str) -> Any:
 def imported() -> tuple[str, ...]:
     """Modules of users that were imported here, in order: another process must import them too to know the same names."""
     return tuple(_IMPORTED)
+
+
+def import_again(names: Iterable[str]) -> None:
+    """In another process, what `imported()` said there. What cannot be found any more is passed over: whoever needs it is told so."""
+    for name in names:
+        with suppress(ConfigError):
+            import_module(name)
 
 
 def nearest(word: str, known: Iterable[str], count: int = 3) -> list[str]:

@@ -41,8 +41,7 @@ class Group:
 
     def __call__(self, start: int, stop: int, first: gymnasium.Env | None = None) -> InProcess:
         """Envs `start` to `stop` − 1 in this process; `first`: the first of them, if it is there already."""
-        for name in self.modules:
-            registry.import_module(name)
+        registry.import_again(self.modules)
         envs = [self.one(start) if first is None else first, *(self.one(i) for i in range(start + 1, stop))]
         config, name = self.config, name_of(self.config, self.factory)
         own: dict[str, Any] = {"name": name, "worker": self.worker, "on_bad": config.on_bad, "first": start}

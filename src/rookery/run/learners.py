@@ -28,8 +28,7 @@ class Same:
     imports: tuple[str, ...]  # modules of users, which register names
 
     def __call__(self) -> Algorithm:
-        for name in self.imports:
-            registry.import_module(name)
+        registry.import_again(self.imports)
         config = self.config
         return config.algorithm(config.algo, self.obs_spec, self.action_spec, config.model)
 

@@ -69,8 +69,7 @@ class Station:
     """One worker's collector. `beat` is called after every row: whoever watches sees that it moves."""
 
     def __init__(self, recipe: Recipe, beat: Callable[[], None] | None = None):
-        for name in recipe.imports:
-            registry.import_module(name)
+        registry.import_again(recipe.imports)
         self.streams, self.worker = recipe.streams, recipe.worker
         torch.set_num_threads(1)
         torch.set_flush_denormal(True)  # as the learner's process does, or bits would differ
