@@ -1,0 +1,1 @@
+"""Probes and short runs that must learn."""
