@@ -1,7 +1,7 @@
 """A program of its own, started with a folder by the process that made it: removes the folder when its input ends.
 
-Its input is a pipe from that process, so it comes to its turn however that ended. If it was killed, whoever still has files open in the
-folder is ended, too: Ray's agents would otherwise live on for a minute.
+Its input is a pipe from that process, so it comes to its turn however that ended. If nothing was written into it, that process was
+killed, and whoever still has files open in the folder is ended, too: Ray's agents would otherwise live on for a minute.
 """
 
 from __future__ import annotations
@@ -26,10 +26,9 @@ def holders(folder: str) -> set[int]:
 
 
 def main() -> None:
-    folder, parent = sys.argv[1], os.getppid()
-    sys.stdin.read()
-    orphaned = os.getppid() != parent  # else the parent has ended its processes itself, and has files open there, too
-    for pid in holders(folder) if orphaned else ():
+    folder, parting = sys.argv[1], sys.stdin.read()
+    # a parent that parts has ended its processes itself, and has files open there, too
+    for pid in holders(folder) if not parting else ():
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
     shutil.rmtree(folder, ignore_errors=True)
