@@ -10,6 +10,7 @@ import os
 import shutil
 import signal
 import sys
+import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -28,9 +29,14 @@ def holders(folder: str) -> set[int]:
 def main() -> None:
     folder, parting = sys.argv[1], sys.stdin.read()
     # a parent that parts has ended its processes itself, and has files open there, too
-    for pid in holders(folder) if not parting else ():
-        with suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
+    for _ in range(10 if not parting else 0):
+        found = holders(folder)
+        for pid in found:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        if not found:
+            break
+        time.sleep(0.1)  # one of them may just have started another
     shutil.rmtree(folder, ignore_errors=True)
 
 
