@@ -124,7 +124,7 @@ class Folder:
         self._child = subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True)
 
     def remove(self) -> None:
-        self._child.communicate()
+        self._child.communicate(b"parting")
 
 
 class RayPool(RemotePool):

@@ -1,7 +1,7 @@
 """A program of its own, started with a folder by the process that made it: removes the folder when its input ends.
 
-Its input is a pipe from that process, so it comes to its turn however that ended. If it was killed, whoever still has files open in the
-folder is ended, too: Ray's agents would otherwise live on for a minute.
+Its input is a pipe from that process, so it comes to its turn however that ended. If nothing was written into it, that process was
+killed, and whoever still has files open in the folder is ended, too: Ray's agents would otherwise live on for a minute.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import os
 import shutil
 import signal
 import sys
+import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -26,12 +27,16 @@ def holders(folder: str) -> set[int]:
 
 
 def main() -> None:
-    folder, parent = sys.argv[1], os.getppid()
-    sys.stdin.read()
-    orphaned = os.getppid() != parent  # else the parent has ended its processes itself, and has files open there, too
-    for pid in holders(folder) if orphaned else ():
-        with suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
+    folder, parting = sys.argv[1], sys.stdin.read()
+    # a parent that parts has ended its processes itself, and has files open there, too
+    for _ in range(10 if not parting else 0):
+        found = holders(folder)
+        for pid in found:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        if not found:
+            break
+        time.sleep(0.1)  # one of them may just have started another
     shutil.rmtree(folder, ignore_errors=True)
 
 
