@@ -16,6 +16,8 @@ from rookery.envs.faults import FaultConfig
 from rookery.envs.inprocess import InProcess
 from rookery.envs.workers import Workers
 
+pytestmark = pytest.mark.slow
+
 
 class Walk(gymnasium.Env):
     """A dict observation with bytes; ends after 3 to 6 steps, terminated or truncated by turns."""

@@ -11,6 +11,8 @@ from faults.numbered import Rows
 from rookery import Trainer, load_config
 from rookery.core.errors import EnvError
 
+pytestmark = pytest.mark.slow
+
 ENV = "faults.numbered:Numbered"
 WORDS = ["env.num=4", "model.hidden=[4]", "learning.mode=eager", "train.max_steps=100000", "store.min_fill=50000"]
 QUICK = ["env.faults.backoff_seconds=0"]

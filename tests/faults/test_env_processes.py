@@ -22,6 +22,8 @@ SCRIPT = """
 import sys
 from rookery import Callback, Experiment
 
+pytestmark = pytest.mark.slow
+
 class Stumbles(Callback):
     def round_end(self, progress):
         if {stumbles} and progress.steps > 50:

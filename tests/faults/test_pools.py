@@ -17,6 +17,8 @@ from faults.commands import command, environment, quick
 from faults.numbered import Rows
 from rookery import Trainer, load_config
 
+pytestmark = pytest.mark.slow
+
 WORDS = ["train.max_steps=1000000", "env.num=2", "pool.workers=2", "env.faults.backoff_seconds=0"]
 
 

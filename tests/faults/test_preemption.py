@@ -13,6 +13,8 @@ from faults.commands import command, environment, quick, wait_for
 from faults.test_env_processes import alive, descendants
 from rookery import Trainer, load_config
 
+pytestmark = pytest.mark.slow
+
 MODES = {
     "local": [],
     "subprocess": ["env.workers=subprocess", "env.workers.processes=2"],

@@ -8,6 +8,8 @@ from learn.test_probes import GAMMA, PRIORITISED, QUIET, REPLAY, greedy_return
 from rookery.run.resolve import load_config
 from rookery.run.trainer import Trainer
 
+pytestmark = pytest.mark.slow
+
 SOFT = {"gamma": GAMMA, "lr": 5e-3, "alpha": 0.01, "tune_alpha": False, "warmup": 200}
 PURE = {"gamma": GAMMA, "lr": 5e-3, "tau": 0.1, "noise": 0.3, "warmup": 200}
 ALGOS = {

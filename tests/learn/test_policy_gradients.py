@@ -9,6 +9,8 @@ from rookery.core.tree import tree_map
 from rookery.run.resolve import load_config
 from rookery.run.trainer import Trainer
 
+pytestmark = pytest.mark.slow
+
 SMALL = {"model": {"hidden": [32]}, "env": {"num": 8}, "train": {"max_steps": 5_120}}
 SETTINGS = {
     "a2c": {"algo": {"name": "a2c", "lr": 1e-2, "optimiser": "adam", "rollout": 8, "entropy_bonus": 0.003}},

@@ -8,6 +8,8 @@ from learn.test_probes import GAMMA, QUIET, REPLAY, greedy_return
 from rookery.run.resolve import load_config
 from rookery.run.trainer import Trainer
 
+pytestmark = pytest.mark.slow
+
 Q = {"gamma": GAMMA, "lr": 5e-3, "target_every": 8, "epsilon": 0.5}
 STORE = REPLAY | {"updates_per_step": 0.5}
 REPLAYED = {"model": {"hidden": [32]}, "store": STORE, "train": {"max_steps": 700}}

@@ -11,6 +11,8 @@ from rookery.run.config import PoolConfig
 from rookery.run.lags import Lags
 from same.test_pools import COMMON, rounds
 
+pytestmark = pytest.mark.slow
+
 DQN = ["store.min_fill=40", "store.batch_size=16", "store.capacity=2000", "algo.rollout=8"]
 IMPALA = ["algo.rollout=8"]
 

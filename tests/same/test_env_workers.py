@@ -7,6 +7,8 @@ import pytest
 from rookery import Experiment, Trainer, load_config
 from rookery.core.errors import CheckpointError
 
+pytestmark = pytest.mark.slow
+
 REPLAY = ["store.min_fill=40", "store.batch_size=16", "store.capacity=400"]
 CASES = {
     "ppo": ["algo.rollout=8", "model.normalise_obs=true"],

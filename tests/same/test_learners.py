@@ -11,6 +11,8 @@ from rookery.core.errors import ConfigError, LearnerLost
 from rookery.run.callbacks import Callback
 from same.test_env_workers import CASES
 
+pytestmark = pytest.mark.slow
+
 COMMON = ["env.num=2", "model.hidden=[8]", "log.sinks=[]", "eval.num=2", "eval.episodes=2", "learning.learners=2"]
 
 

@@ -11,6 +11,8 @@ from rookery.run.callbacks import Callback
 from same.test_env_workers import CASES
 from same.test_env_workers import COMMON as WORDS
 
+pytestmark = pytest.mark.slow
+
 COMMON = [*WORDS[1:], "env.num=2"]
 
 
