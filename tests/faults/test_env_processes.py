@@ -16,13 +16,12 @@ from faults.commands import command, environment, quick, wait_for
 from rookery import Callback, Experiment, Trainer, load_config
 from rookery.cli.main import run
 
+pytestmark = pytest.mark.slow
 NUMBERED = ["--env", "faults.numbered:Numbered"]
 FORK = ["env.workers=subprocess", "env.workers.start=fork", "env.workers.processes=2", "env.num=4"]
 SCRIPT = """
 import sys
 from rookery import Callback, Experiment
-
-pytestmark = pytest.mark.slow
 
 class Stumbles(Callback):
     def round_end(self, progress):

@@ -8,7 +8,7 @@ from rookery.run.evaluate import evaluate
 from rookery.run.resolve import load_config
 from rookery.run.trainer import Trainer
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.matrix]  # hindsight over every algorithm and strategy
 
 SOFT = {"gamma": 0.9, "lr": 3e-3, "warmup": 300, "alpha": 0.05, "tune_alpha": False}
 PURE = {"gamma": 0.9, "lr": 3e-3, "policy_lr": 3e-3, "tau": 0.02, "noise": 0.2, "warmup": 300}

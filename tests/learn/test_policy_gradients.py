@@ -91,25 +91,25 @@ def test_a_time_limit_does_not_lower_the_value(algo):
     assert found == pytest.approx([5.0] * 4, rel=0.06)
 
 
-@pytest.mark.slow
+@pytest.mark.matrix
 @ALL
 def test_gaussian_actions_are_learnt(algo):
     assert greedy_return(trained(algo, "ProbeObsActionContinuous", train={"max_steps": 16_000})) >= 0.9
 
 
-@pytest.mark.slow
+@pytest.mark.matrix
 @ALL
 def test_illegal_actions_are_never_taken_and_the_best_legal_one_is_found(algo):
     assert greedy_return(trained(algo, "ProbeMask")) >= 0.95
 
 
-@pytest.mark.slow
+@pytest.mark.matrix
 @ALL
 def test_two_choices_at_once_are_both_learnt(algo):
     assert greedy_return(trained(algo, "ProbeMultiDiscrete", train={"max_steps": 10_240})) >= 0.95
 
 
-@pytest.mark.slow
+@pytest.mark.matrix
 @ALL
 def test_nested_observations_are_seen_whole(algo):
     assert greedy_return(trained(algo, "ProbeNested", train={"max_steps": 10_240})) >= 0.9
@@ -123,7 +123,7 @@ def test_a_bit_is_remembered():
     assert greedy_return(trained("a2c-gru", "ProbeMemory", train={"max_steps": 6_400})) >= 0.95
 
 
-@pytest.mark.slow
+@pytest.mark.matrix
 def test_a_time_limit_inside_a_sequence_does_not_lower_the_value():
     trainer = trained("a2c-gru", "ProbeEndless", train={"max_steps": 16_000})
     place = torch.eye(4)[torch.arange(10) % 4].unsqueeze(1)
@@ -161,13 +161,13 @@ def arrived(algo, length, steps, curiosity):
         return greedy_return(trainer, 8)
 
 
-@pytest.mark.slow
+@pytest.mark.matrix
 @pytest.mark.parametrize(("algo", "kind"), [("ppo", "rnd"), ("ppo", "icm"), ("a2c", "rnd")])
 def test_the_end_of_a_chain_is_found_with_curiosity(algo, kind):
     assert arrived(algo, 16, STEPS[algo], {"kind": kind, "weight": 20.0}) == 1.0
 
 
-@pytest.mark.slow
+@pytest.mark.matrix
 @pytest.mark.parametrize("algo", CHAIN)
 def test_the_end_of_a_chain_is_not_found_without_it(algo):
     """Random actions arrive about once in 7 000 episodes: not in the 1 280 or 2 560 of these runs."""
