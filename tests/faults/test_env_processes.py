@@ -133,7 +133,7 @@ def test_memory_and_descriptors_stay_flat_over_many_renewals():
         assert after[2] - before[2] < 8e6
 
 
-@pytest.mark.slow
+@pytest.mark.matrix
 @pytest.mark.parametrize("end", ["SIGKILL", "SIGINT", "SIGTERM", "callback", "finish"])
 @pytest.mark.parametrize("start", ["forkserver", "spawn", "fork"])
 def test_nothing_is_left_however_a_run_ends(tmp_path, start, end):
