@@ -1,6 +1,7 @@
 """Shared by all tests: the tests folder is importable, torch uses one thread, compiled artefacts go to one cache."""
 
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,13 @@ def artefacts(tmp_path_factory, worker_id):
     folder = root / "artefacts"
     folder.mkdir(mode=0o700, exist_ok=True)
     return folder
+
+
+@pytest.fixture
+def short_path():
+    """A folder for one test whose name leaves room for sockets, as that of tmp_path does not."""
+    with tempfile.TemporaryDirectory(prefix="rookery-") as folder:
+        yield Path(folder)
 
 
 @pytest.fixture(scope="session")

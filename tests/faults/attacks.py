@@ -35,7 +35,7 @@ def trained(trainer):
 
 
 class Killer(threading.Thread):
-    """Kills pool workers with SIGKILL at random moments, about every `mean` seconds."""
+    """Kills pool workers with SIGKILL at random moments, about every `mean` seconds; but none before it has done something."""
 
     def __init__(self, trainer, rng, mean):
         super().__init__(daemon=True)
@@ -43,11 +43,11 @@ class Killer(threading.Thread):
 
     def run(self):
         while not self.over.wait(self.rng.expovariate(1 / self.mean)):
-            lines = list(self.pool._lines)
-            victim = self.rng.choice(lines).pid if lines else 0
-            if victim:
+            workers = zip(list(self.pool._lines), list(self.pool._since))
+            victims = [line.pid for line, done in workers if done and line.pid]
+            if victims:
                 with suppress(ProcessLookupError):
-                    os.kill(victim, signal.SIGKILL)
+                    os.kill(self.rng.choice(victims), signal.SIGKILL)
                     self.kills += 1
 
 

@@ -28,9 +28,8 @@ GRACE = 30.0  # seconds; 1 on a quiet machine, and Ray takes a few to part
 class Run:
     """A run as a process, in a group of its own as a shell would start it."""
 
-    def __init__(self, folder: Path, mode: str, *words: str):
-        self.folder, self.named = folder, set(os.listdir("/dev/shm"))
-        (folder / "tmp").mkdir()
+    def __init__(self, folder: Path, tmp: Path, mode: str, *words: str):
+        self.folder, self.tmp, self.named = folder, tmp, set(os.listdir("/dev/shm"))
         changes = ["train.max_steps=1000000", "env.num=2", "checkpoint.every_steps=0", "env.kwargs={seconds: 0.002}"]
         names = {change.partition("=")[0] for change in words}
         changes = [change for change in changes if change.partition("=")[0] not in names]
@@ -38,7 +37,7 @@ class Run:
         self.process = subprocess.Popen(
             [*start, "--out", "run"],
             cwd=folder,
-            env=environment(TMPDIR=str(folder / "tmp")),
+            env=environment(TMPDIR=str(self.tmp)),
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -66,7 +65,7 @@ class Run:
 
     def leaves_nothing(self):
         wait_for(lambda: not any(map(alive, self.children)), 15)
-        mine = [self.folder / "tmp", *Path("/tmp").glob(f"rookery-ray-{self.process.pid}-*")]
+        mine = [self.tmp, *Path("/tmp").glob(f"rookery-ray-{self.process.pid}-*")]
         wait_for(lambda: not [name for folder in mine if folder.exists() for name in os.listdir(folder)], 15)
         wait_for(lambda: not list(Path("/tmp").glob(f"rookery-ray-{self.process.pid}-*")), 15)
         new = set(os.listdir("/dev/shm")) - self.named
@@ -82,11 +81,11 @@ class Run:
 
 
 @pytest.fixture
-def started(tmp_path):
+def started(tmp_path, short_path):
     runs = []
 
     def start(mode, *words):
-        runs.append(Run(tmp_path, mode, *words))
+        runs.append(Run(tmp_path, short_path, mode, *words))
         return runs[-1]
 
     yield start

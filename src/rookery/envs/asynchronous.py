@@ -18,7 +18,7 @@ import numpy as np
 
 from rookery.core.errors import UsageError
 from rookery.core.tree import Tree, tree_map
-from rookery.envs.process import Process
+from rookery.envs.process import EnvProcess
 from rookery.envs.vector import Step
 from rookery.envs.worker import MARKED
 from rookery.envs.workers import Workers
@@ -32,7 +32,7 @@ class AsyncWorkers(Workers):
     exactness = INEXACT
 
     def __init__(self, *args: Any, ready: int, **kwargs: Any):
-        self._waiting: dict[Connection, Process] = {}  # at work
+        self._waiting: dict[Connection, EnvProcess] = {}  # at work
         self._kept: dict[int, bytes] = {}  # answers that nobody has seen yet
         super().__init__(*args, **kwargs)
         self.ready, out = min(ready, self.num), self._out
@@ -92,7 +92,7 @@ class AsyncWorkers(Workers):
     def _send(self, action: Tree, most: int) -> dict[int, str]:
         """Give idle envs their actions, as many as may still be stepped; returns number → why of workers that are gone."""
         idle = [process for process in self._able() if not self._busy[process.rows[0]]]
-        chosen: list[Process] = []
+        chosen: list[EnvProcess] = []
         for process in idle:
             rows = slice(*process.rows)
             flying = int(np.count_nonzero(self._busy))
@@ -118,7 +118,7 @@ class AsyncWorkers(Workers):
         while self._waiting and there() < wanted:
             self._gather(self._waiting, self._kept, lost)
 
-    def _deliver(self, process: Process, answer: bytes) -> None:
+    def _deliver(self, process: EnvProcess, answer: bytes) -> None:
         """The rows of a worker that has answered."""
         (lo, hi), out, arrays = process.rows, self._out, self._shared.arrays
         marked = answer[:1] == MARKED

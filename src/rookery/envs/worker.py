@@ -6,25 +6,18 @@ observations, rewards and flags of a step go through shared memory; only what is
 
 from __future__ import annotations
 
-import ctypes
 import logging
-import multiprocessing
 import os
-import signal
-import sys
-import threading
-import traceback
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
-from multiprocessing.connection import Connection, wait
-from multiprocessing.reduction import ForkingPickler
+from multiprocessing.connection import Connection
 from typing import Any
 
 import numpy as np
 
-from rookery.core.errors import EnvError, RookeryError
+from rookery.core.child import ANSWER, HUNG, live, pack, unpack
+from rookery.core.errors import EnvError
 from rookery.core.sharing import Shared
 from rookery.core.tree import flatten, unflatten
 from rookery.envs.faults import FaultConfig
@@ -32,43 +25,21 @@ from rookery.envs.inprocess import InProcess
 from rookery.envs.vector import Step
 from rookery.envs.watchdog import Watchdog
 
-STEP, END, PLAIN, MARKED, FAILED, HUNG, ANSWER, REQUEST = (bytes([c]) for c in b"sepmfhar")  # first bytes of messages
+STEP, PLAIN, MARKED = (bytes([c]) for c in b"spm")  # first bytes of messages, beside those of all children
 MakeGroup = Callable[[int, int], InProcess]  # (first env, one after the last) → the engine of this group
 
 
-@dataclass(frozen=True, slots=True)
-class Failure:
-    """What went wrong in a worker, as it travels to the parent."""
-
-    text: str
-    traceback: str
-    known: bool  # an error with a sentence of its own, or something unforeseen
-
-
-def pack(value: Any, kind: bytes = REQUEST) -> bytes:
-    """A message between our own live processes."""
-    return kind + bytes(ForkingPickler.dumps(value))
-
-
-def unpack(message: bytes) -> Any:
-    return ForkingPickler.loads(message[1:])
-
-
 def serve(
-    pipe: Connection, shared: Shared, group: MakeGroup, rows: tuple[int, int], parent: int, faults: FaultConfig
+    pipe: Connection, parent: int, shared: Shared, group: MakeGroup, rows: tuple[int, int], faults: FaultConfig
 ) -> None:
     """The life of a worker."""
-    die_with(parent)
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
-        signal.signal(number, signal.SIG_IGN)  # sent to the whole group of processes: the parent decides what it means
-    try:
+
+    def make() -> Worker:
         engine = group(*rows)
-    except Exception as error:  # noqa: BLE001  # whatever it is, the parent must be told
-        send_failure(pipe, error)
-        return
-    pipe.send_bytes(pack(None, ANSWER))
-    Watchdog(engine, faults, partial(_hang, pipe))
-    Worker(pipe, shared, engine, rows).run()
+        Watchdog(engine, faults, partial(_hang, pipe))
+        return Worker(shared, engine, rows)
+
+    live(pipe, parent, make)
 
 
 def _hang(pipe: Connection, told: str, shown: str) -> None:
@@ -98,8 +69,10 @@ class Notes(logging.Handler):
 class Worker:
     """One engine and its rows of the shared arrays."""
 
-    def __init__(self, pipe: Connection, shared: Shared, engine: InProcess, rows: tuple[int, int]):
-        self.pipe, self.engine, self.first = pipe, engine, rows[0]
+    endures = True
+
+    def __init__(self, shared: Shared, engine: InProcess, rows: tuple[int, int]):
+        self.engine, self.first = engine, rows[0]
         mine = {key: array[rows[0] : rows[1]] for key, array in shared.arrays.items()}
         self._obs = [(mine[f"obs.{key}"], array) for key, array in flatten(engine.obs).items()]
         actions = {key.removeprefix("action."): array for key, array in mine.items() if key.startswith("action.")}
@@ -109,33 +82,20 @@ class Worker:
         self._log = Notes()
         self._flags = {key: mine[key] for key in ("terminated", "truncated", "valid")}
 
-    def run(self) -> None:
-        while True:
-            try:
-                request = self.pipe.recv_bytes()
-            except (EOFError, OSError):
-                break
-            if request == END:
-                break
-            try:
-                self._answer(request)
-            except Exception as error:  # noqa: BLE001  # whatever it is, the parent must be told
-                send_failure(self.pipe, error)
-        self.engine.close()
-
-    def _answer(self, request: bytes) -> None:
+    def answer(self, request: bytes) -> bytes:
         if request == STEP:
-            self._step(None, None, False)
-            return
+            return self._step(None, None, False)
         name, args = unpack(request)
         if name == "step":
-            self._step(*args)
-            return
+            return self._step(*args)
         result = getattr(self, f"do_{name}")(*args)
         self._publish()
-        self.pipe.send_bytes(pack(result, ANSWER))
+        return pack(result, ANSWER)
 
-    def _step(self, steps: int | None, episodes: int | None, infos: bool) -> None:
+    def close(self) -> None:
+        self.engine.close()
+
+    def _step(self, steps: int | None, episodes: int | None, infos: bool) -> bytes:
         step = self.engine.step(self._action, steps, episodes)
         self._publish()
         self._reward[:] = step.reward
@@ -143,7 +103,7 @@ class Worker:
         if infos:
             told["infos"] = step.infos
         kind = MARKED if step.marked else PLAIN
-        self.pipe.send_bytes(pack(told, kind) if told else kind)
+        return pack(told, kind) if told else kind
 
     def _told(self, step: Step) -> dict[str, Any]:
         for key, array in self._flags.items():
@@ -182,34 +142,3 @@ class Worker:
             self.engine.call(name, *args, **kwargs)
         self.engine.begin(episodes)
         return self._exactness()
-
-
-def send_failure(pipe: Connection, error: Exception) -> None:
-    known = isinstance(error, RookeryError)
-    text = str(error) if known else f"{type(error).__name__}: {error}"
-    cause = error.__cause__ if isinstance(error, EnvError) and error.__cause__ is not None else error
-    told = "".join(traceback.format_exception(cause))
-    try:
-        pipe.send_bytes(pack(Failure(text, told, known), FAILED))
-    except (OSError, ValueError):
-        sys.exit(1)
-
-
-def die_with(parent: int) -> None:
-    """End when the parent dies, whatever this process is doing then; a closed pipe is noticed only between two requests."""
-    found = multiprocessing.parent_process()
-    if found is not None:
-        threading.Thread(target=_outlive, args=(found.sentinel,), name="rookery parent", daemon=True).start()
-    if not parent:
-        return
-    try:
-        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG, Linux
-    except (OSError, AttributeError):
-        return
-    if os.getppid() != parent:  # it died before we asked
-        os._exit(1)
-
-
-def _outlive(sentinel: int) -> None:
-    wait([sentinel])
-    os._exit(1)

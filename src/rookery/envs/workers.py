@@ -25,15 +25,17 @@ from typing import Any
 import gymnasium
 import numpy as np
 
+from rookery.core.child import unpack
 from rookery.core.errors import EnvError, UsageError
+from rookery.core.process import Lost
 from rookery.core.sharing import Shared
 from rookery.core.tree import Tree, flatten, tree_copy_into, unflatten
 from rookery.envs.faults import FaultConfig
-from rookery.envs.process import Lost, Process
+from rookery.envs.process import EnvProcess
 from rookery.envs.replay import saved_envs
 from rookery.envs.settings import Settings
 from rookery.envs.vector import Step, VectorEnv
-from rookery.envs.worker import MARKED, PLAIN, STEP, MakeGroup, unpack
+from rookery.envs.worker import MARKED, PLAIN, STEP, MakeGroup
 
 log = logging.getLogger(__name__)
 PARTING = 3.0  # seconds for all workers together to close their envs
@@ -68,11 +70,11 @@ class Workers(VectorEnv):
         self._quarantined = np.zeros(num, np.bool_)
         self._fresh = np.zeros(num, np.bool_)  # renewed between two steps: the next row is a hole
         edges = np.linspace(0, num, min(processes, num) + 1).round().astype(int).tolist()
-        self.processes: list[Process] = []
+        self.processes: list[EnvProcess] = []
         with ExitStack() as unfinished:
             unfinished.callback(self.close)
             for k, rows in enumerate(itertools.pairwise(edges)):
-                self.processes.append(Process(k, rows, start, self.faults, (self._shared, group)))
+                self.processes.append(EnvProcess(k, rows, start, self.faults, (self._shared, group)))
             for process in self.processes:
                 self._guarded(process, None, self.faults.reset_seconds)
             unfinished.pop_all()
@@ -80,7 +82,7 @@ class Workers(VectorEnv):
     @property
     def pids(self) -> tuple[int, ...]:  # type: ignore[override]
         """Of the worker processes that are there now."""
-        return tuple(process.process.pid or 0 for process in self._there())
+        return tuple(process.pid for process in self._there())
 
     @property
     def given_up(self) -> int:  # type: ignore[override]
@@ -167,18 +169,18 @@ class Workers(VectorEnv):
 
     # --- stepping ---
 
-    def _there(self) -> list[Process]:
+    def _there(self) -> list[EnvProcess]:
         return [process for process in self.processes if not self._quarantined[process.rows[0]]]
 
-    def _able(self) -> list[Process]:
+    def _able(self) -> list[EnvProcess]:
         """Those whose envs are where the caller believes."""
         return [process for process in self._there() if not self._fresh[process.rows[0]]]
 
-    def _limit(self, process: Process) -> float:
+    def _limit(self, process: EnvProcess) -> float:
         """Seconds for a step of a group; its own watchdog is stricter, unless nothing moves there any more."""
         return self.faults.step_seconds * process.size + self.faults.reset_seconds
 
-    def _step_together(self, processes: list[Process], count: int) -> None:
+    def _step_together(self, processes: list[EnvProcess], count: int) -> None:
         lost = self._submit(processes, count)
         waiting = {process.pipe: process for process in processes if process.number not in lost}
         answers: dict[int, bytes] = {}
@@ -190,7 +192,7 @@ class Workers(VectorEnv):
             else:
                 self._take(process, answers[process.number])
 
-    def _submit(self, processes: list[Process], count: int) -> dict[int, str]:
+    def _submit(self, processes: list[EnvProcess], count: int) -> dict[int, str]:
         """Ask for a step of the first `count` envs; returns number → why of workers that are gone."""
         lost: dict[int, str] = {}
         for process in processes:
@@ -203,7 +205,7 @@ class Workers(VectorEnv):
                 lost[process.number] = str(error)
         return lost
 
-    def _gather(self, waiting: dict[Connection, Process], answers: dict[int, bytes], lost: dict[int, str]) -> None:
+    def _gather(self, waiting: dict[Connection, EnvProcess], answers: dict[int, bytes], lost: dict[int, str]) -> None:
         """Wait for somebody; whoever answers, is gone or is overdue is taken out of `waiting`."""
         soonest = min(process.due for process in waiting.values())
         there = wait_for(list(waiting), max(soonest - time.monotonic(), 0.0))
@@ -236,7 +238,7 @@ class Workers(VectorEnv):
                 return lo + int(done[0]) if len(done) else hi
         return count
 
-    def _take(self, process: Process, answer: bytes) -> None:
+    def _take(self, process: EnvProcess, answer: bytes) -> None:
         process.steps += 1
         if answer == PLAIN:
             return
@@ -266,7 +268,7 @@ class Workers(VectorEnv):
 
     # --- when a worker is lost ---
 
-    def _guarded(self, process: Process, request: tuple[str, Sequence[Any]] | None, seconds: float) -> Any:
+    def _guarded(self, process: EnvProcess, request: tuple[str, Sequence[Any]] | None, seconds: float) -> Any:
         """Ask and wait; a worker that is lost on the way is started anew and asked again. None: it was given up."""
         while True:
             try:
@@ -287,19 +289,19 @@ class Workers(VectorEnv):
             found += [] if told is None else [told]
         return found
 
-    def _renew(self, process: Process, why: str) -> None:
+    def _renew(self, process: EnvProcess, why: str) -> None:
         """Its envs begin their next episodes in a new process; the row is a hole."""
         if self._restart(process, why):
             self._begin(process)
         self._dropped(process)
 
-    def _dropped(self, process: Process) -> None:
+    def _dropped(self, process: EnvProcess) -> None:
         (lo, hi), out = process.rows, self._out
         out.marked = True
         out.valid[lo:hi], out.reward[lo:hi], out.terminated[lo:hi], out.truncated[lo:hi] = False, 0.0, False, False
         out.cut += range(lo, hi)
 
-    def _begin(self, process: Process) -> None:
+    def _begin(self, process: EnvProcess) -> None:
         """The next episodes of a new worker, or of the one after it …"""
         lo, hi = process.rows
         while True:
@@ -313,11 +315,11 @@ class Workers(VectorEnv):
                 if not self._restart(process, str(error)):
                     return
 
-    def _restart(self, process: Process, why: str) -> bool:
+    def _restart(self, process: EnvProcess, why: str) -> bool:
         """A new process in place of a lost one; false if it has failed too often and is given up."""
         (lo, hi), borne = process.rows, process.patience.bears(process.steps)
         process.steps = 0
-        where = f"worker process {process.number} (pid {process.process.pid}) with envs {lo} to {hi - 1} of {self.name}"
+        where = f"worker process {process.number} (pid {process.pid}) with envs {lo} to {hi - 1} of {self.name}"
         self._note({"exactness": f"{where} {why.partition(chr(10))[0]}; its unfinished episodes were dropped"})
         process.end()
         if not borne:

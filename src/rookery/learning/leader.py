@@ -12,21 +12,17 @@ from __future__ import annotations
 
 import logging
 import os
-import signal
-from contextlib import suppress
-from multiprocessing.util import Finalize
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from rookery.core.child import unpack
 from rookery.core.errors import BrokenView, ConfigError, LearnerLost
+from rookery.core.process import Lost, Process
 from rookery.core.rng import Streams
 from rookery.core.sharing import Ground, Layout, layout_of
 from rookery.core.tree import Tree, flatten
-from rookery.envs.faults import FaultConfig
-from rookery.envs.process import Lost, Process
-from rookery.envs.worker import unpack
 from rookery.learning.learner import Learnable, Learner, Outputs
 from rookery.learning.member import Recipe, Task, device_of, digest, is_told, serve_member, shared_update
 from rookery.learning.ring import Ring, Witness, meeting, rows_in
@@ -39,6 +35,12 @@ ALIKE = 1e-3  # relative distance of two gradients; rounding is far below, a los
 BY_NAME = ("BatchNorm", "BatchRenorm", "Dropout")  # parts of the names of classes, users' own ones included
 
 
+class LearnerProcess(Process):
+    """One of the other learners; no daemon, for the run may be one's child."""
+
+    title = "learner"
+
+
 class Leader(Learner):
     """A learner whose updates are shared by `recipe.size` processes, this one included. They start with the first update."""
 
@@ -47,16 +49,15 @@ class Leader(Learner):
         _check_shareable(self, recipe.size)
         self.recipe = recipe
         self.ring = Ring(0, recipe.size, recipe.axis, self.device)
-        self._members: list[Process] = []
+        self._members: list[LearnerProcess] = []
         self._grounds: tuple[Ground, ...] = ()
-        self._last: list[Finalize] = []
         self._versions: list[int] = []  # of the tensors that members have
         self._proven: set[str] = set()  # updates whose gradients were compared
 
     @property
     def pids(self) -> list[int]:
         """Of the other learners, while there are any."""
-        return [member.process.pid for member in self._members]
+        return [member.pid for member in self._members]
 
     def run(self, name: str, batch: dict[str, Tree]) -> Outputs:
         """One named update on a batch, by all learners."""
@@ -110,12 +111,11 @@ class Leader(Learner):
         for member in self._members:
             member.part()
         self.ring.close()
-        for member, last in zip(self._members, self._last):
+        for member in self._members:
             member.end(PARTING)
-            last.cancel()
         for ground in self._grounds:
             ground.close()
-        self._members, self._last, self._grounds = [], [], ()
+        self._members, self._grounds = [], ()
 
     # --- the group ---
 
@@ -125,12 +125,7 @@ class Leader(Learner):
         try:
             for rank in range(1, recipe.size):
                 made_of = (self._grounds, recipe, rank)
-                member = Process(
-                    rank, (0, 1), recipe.start, FaultConfig(), made_of, serve=serve_member, title="learner"
-                )
-                self._members.append(member)
-                # it is no daemon, for the run may be one's child; and nothing may keep this process from ending
-                self._last.append(Finalize(member, _kill_quietly, (member.process.pid,), exitpriority=10))
+                self._members.append(LearnerProcess(rank, recipe.start, serve_member, made_of))
             for member in self._members:
                 member.answer(STARTING)
             store = meeting(None, recipe.seconds)
@@ -165,7 +160,7 @@ class Leader(Learner):
 
     def _autopsy(self, lost: Lost) -> LearnerLost:
         """Which learner is gone, and how; the group is ended. An error that a learner itself has told is raised here."""
-        told = [f"learner {member.number} (pid {member.process.pid}) {how}" for member, how in self._gone()]
+        told = [f"learner {member.number} (pid {member.pid}) {how}" for member, how in self._gone()]
         try:
             for member in self._members:
                 if member.pipe.poll(0):
@@ -237,11 +232,6 @@ def _written(ground: Ground, tensors: dict[str, Tensor]) -> Layout:
 def _dead(member: Process) -> bool:
     member.process.join(1.0)
     return not member.process.is_alive()
-
-
-def _kill_quietly(pid: int) -> None:
-    with suppress(ProcessLookupError):
-        os.kill(pid, signal.SIGKILL)
 
 
 def _check_shareable(learner: Learner, size: int) -> None:

@@ -8,8 +8,7 @@ with every update, and the parameters whenever they were changed by anything but
 from __future__ import annotations
 
 import hashlib
-import os
-import signal
+import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
@@ -18,12 +17,11 @@ from typing import Any
 import numpy as np
 import torch
 
+from rookery.core.child import ANSWER, live, pack, unpack
+from rookery.core.process import Lost
 from rookery.core.rng import Streams
 from rookery.core.sharing import Ground, Layout
 from rookery.core.tree import unflatten
-from rookery.envs.faults import FaultConfig
-from rookery.envs.process import Lost
-from rookery.envs.worker import ANSWER, END, die_with, pack, send_failure, unpack
 from rookery.learning.learner import Learnable, Learner, Outputs
 from rookery.learning.ring import Ring, meeting
 
@@ -87,12 +85,24 @@ def shared_update(learner: Learner, ring: Ring, run: Callable[..., Outputs], tas
 class Member:
     """One learner; answers requests by name."""
 
+    endures = False  # after an error it ends, so that nobody waits for its gradient
+
     def __init__(self, recipe: Recipe, rank: int, grounds: tuple[Ground, Ground, Ground]):
         device = device_of(recipe, rank)
         self.learner = Learner(recipe.make(), Streams(0), device=device)  # its numbers come with the first task
         self.ring = Ring(rank, recipe.size, recipe.axis, self.learner.device)
         self._seconds = recipe.seconds
         self._batch, self._told, self._fresh = grounds
+
+    def answer(self, request: bytes) -> bytes:
+        name, args = unpack(request)
+        try:
+            return pack(getattr(self, f"do_{name}")(*args), ANSWER)
+        except (EOFError, OSError, Lost):
+            sys.exit()  # whoever is to blame is not this one
+
+    def close(self) -> None:
+        """It has nothing that does not go with its process."""
 
     def do_join(self, port: int) -> None:
         self.ring.join(meeting(port, self._seconds), self._seconds)
@@ -122,26 +132,8 @@ def _take(learner: Learner, arrays: Iterable[tuple[str, np.ndarray]]) -> None:
 
 
 def serve_member(
-    pipe: Connection,
-    grounds: tuple[Ground, Ground, Ground],
-    recipe: Recipe,
-    rank: int,
-    _: tuple[int, int],
-    parent: int,
-    __: FaultConfig,
+    pipe: Connection, parent: int, grounds: tuple[Ground, Ground, Ground], recipe: Recipe, rank: int
 ) -> None:
     """The life of a member."""
-    die_with(parent)
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
-        signal.signal(number, signal.SIG_IGN)  # sent to the whole group of processes: the parent decides what it means
     torch.set_flush_denormal(True)  # as the run's own process does, or bits would differ
-    try:
-        member = Member(recipe, rank, grounds)
-        pipe.send_bytes(pack(os.getpid(), ANSWER))
-        while (request := pipe.recv_bytes()) != END:
-            name, args = unpack(request)
-            pipe.send_bytes(pack(getattr(member, f"do_{name}")(*args), ANSWER))
-    except (EOFError, OSError, Lost):
-        return  # whoever is to blame is not this one
-    except Exception as error:  # noqa: BLE001  # whatever it is, the parent must be told
-        send_failure(pipe, error)  # and this process ends, so that nobody waits for its gradient
+    live(pipe, parent, lambda: Member(recipe, rank, grounds))

@@ -21,8 +21,8 @@ from torch import Tensor
 
 from rookery.core.counting import counting
 from rookery.core.errors import BatchError, ConfigError
+from rookery.core.process import Lost
 from rookery.core.tree import Tree, leaves, tree_map
-from rookery.envs.process import Lost
 
 HERE = "127.0.0.1"  # all learners are on one machine
 

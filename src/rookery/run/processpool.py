@@ -3,25 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
-import os
-import signal
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
-from multiprocessing import current_process
 from multiprocessing.connection import Connection
-from multiprocessing.util import Finalize
 from typing import Any
 
 import numpy as np
 
+from rookery.core.child import ANSWER, live, pack, unpack
 from rookery.core.chunk import Chunk
+from rookery.core.forkserver import forget_server
+from rookery.core.process import Lost, Process
 from rookery.core.sharing import Ground, Layout, Shared, layout_of
 from rookery.core.tree import flatten, unflatten
-from rookery.envs import preloaded
-from rookery.envs.faults import FaultConfig
-from rookery.envs.process import Lost, Process
-from rookery.envs.worker import ANSWER, END, die_with, pack, send_failure, unpack
 from rookery.learning.published import Weights
 from rookery.run.line import UNREADY
 from rookery.run.remote import RemotePool
@@ -57,23 +51,25 @@ class ProcessPool(RemotePool):
             ground.close()
 
 
+class PoolProcess(Process):
+    """May have children: envs in processes of their own."""
+
+    title = "pool worker"
+    preload = ("rookery.envs.groups",)
+
+
 class PipeLine:
     """One process, the pipe to it and the memory in which its chunks lie."""
 
     def __init__(self, recipe: Recipe, weights: Ground, layout: Callable[[], Layout], interrupted: Callable[[], Any]):
         config, self._interrupted = recipe.config, interrupted
-        self._ground, self._layout, self._faults = Ground(), layout, config.env.faults
+        self._ground, self._layout = Ground(), layout
         self._beats = Shared({"beats": ((1,), np.int64)})
         self._still = config.env.faults.reset_seconds + config.env.faults.step_seconds * config.env.num
         made_of = (self._beats, self._ground, weights, recipe)
-        start = config.pool.start
-        self._process = Process(
-            recipe.worker, (0, 1), start, self._faults, made_of, serve=serve_station, title="pool worker"
-        )
-        self.pid = self._process.process.pid or 0
+        self._process = PoolProcess(recipe.worker, config.pool.start, serve_station, made_of)
+        self.pid, self._over = self._process.pid, False
         self._seen, self._since = -1, 0.0  # what its counter said last, and since when
-        # it may have children, so it is no daemon; and nothing may keep this process from ending
-        self._last = Finalize(self, kill_quietly, (self.pid,), exitpriority=10)
 
     def ask(self, name: str, *args: Any) -> None:
         self._process.ask(name, *args)
@@ -111,66 +107,42 @@ class PipeLine:
         self._process.part()
 
     def end(self, seconds: float) -> None:
-        if not self._last.still_active():
+        if self._over:
             return
-        self._last.cancel()
+        self._over = True
         self._process.end(seconds)
         self._ground.close()
         self._beats.close()
 
 
-def kill_quietly(pid: int) -> None:
-    with suppress(ProcessLookupError):
-        os.kill(pid, signal.SIGKILL)
-
-
 def serve_station(
-    pipe: Connection,
-    beats: Shared,
-    ground: Ground,
-    weights: Ground,
-    recipe: Recipe,
-    _: tuple[int, int],
-    parent: int,
-    __: FaultConfig,
+    pipe: Connection, parent: int, beats: Shared, ground: Ground, weights: Ground, recipe: Recipe
 ) -> None:
     """The life of a pool worker."""
-    die_with(parent)
-    current_process()._config.pop("tempdir", None)  # type: ignore[attr-defined]  # a server of its own has its own folder
-    os.environ.pop(preloaded.FOLDER, None)
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
-        signal.signal(number, signal.SIG_IGN)  # sent to the whole group of processes: the parent decides what it means
-    counter = beats.arrays["beats"]
-
-    def beat() -> None:
-        counter[0] += 1
-
-    try:
-        station = Station(recipe, beat)
-    except Exception as error:  # noqa: BLE001  # whatever it is, the parent must be told
-        send_failure(pipe, error)
-        return
-    pipe.send_bytes(pack(os.getpid(), ANSWER))
-    while True:
-        try:
-            request = pipe.recv_bytes()
-        except (EOFError, OSError):
-            break
-        if request == END:
-            break
-        try:
-            pipe.send_bytes(pack(_answered(station, request, ground, weights), ANSWER))
-        except Exception as error:  # noqa: BLE001  # whatever it is, the parent must be told
-            send_failure(pipe, error)
-    station.close()
+    forget_server()
+    live(pipe, parent, lambda: Clerk(beats, ground, weights, recipe))
 
 
-def _answered(station: Station, request: bytes, ground: Ground, weights: Ground) -> Any:
-    name, args = unpack(request)
-    if name != "collect":
-        return getattr(station, f"do_{name}")(*args)
-    orders, layout = args
-    return _loaded(station.do_collect(orders, weights.arrays(layout)), ground)
+class Clerk:
+    """A station and the memory that it shares with the pool."""
+
+    endures = True
+
+    def __init__(self, beats: Shared, ground: Ground, weights: Ground, recipe: Recipe):
+        self._counter, self._ground, self._weights = beats.arrays["beats"], ground, weights
+        self._station = Station(recipe, self._beat)
+        self.close = self._station.close
+
+    def _beat(self) -> None:
+        self._counter[0] += 1
+
+    def answer(self, request: bytes) -> bytes:
+        name, args = unpack(request)
+        if name != "collect":
+            return pack(getattr(self._station, f"do_{name}")(*args), ANSWER)
+        orders, layout = args
+        haul = self._station.do_collect(orders, self._weights.arrays(layout))
+        return pack(_loaded(haul, self._ground), ANSWER)
 
 
 def _loaded(haul: Haul, ground: Ground) -> Haul:

@@ -20,9 +20,9 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, NoReturn
 
+from rookery.core.child import pack, unpack
 from rookery.core.errors import ConfigError, EnvError, RookeryError
-from rookery.envs.process import Lost
-from rookery.envs.worker import pack, unpack
+from rookery.core.process import Lost
 from rookery.learning.published import Weights
 from rookery.run import tidy
 from rookery.run.line import UNREADY

@@ -22,9 +22,9 @@ from rookery.acting.actor import Message
 from rookery.core import registry
 from rookery.core.chunk import Chunk, taken
 from rookery.core.errors import EnvError, RookeryError
+from rookery.core.process import Lost
 from rookery.core.rng import Streams
 from rookery.envs.faults import Patience
-from rookery.envs.process import Lost
 from rookery.learning.learner import Learner
 from rookery.learning.published import Weights, published
 from rookery.run.chunks import copied

@@ -1,0 +1,108 @@
+"""The life of a child process: it answers what comes through its pipe until it is told to end or its parent is gone.
+
+A message is a kind, one byte, and what belongs to it: pickled, for only our own live processes talk here.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import multiprocessing
+import os
+import signal
+import sys
+import threading
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from multiprocessing.connection import Connection, wait
+from multiprocessing.reduction import ForkingPickler
+from typing import Any, Protocol
+
+from rookery.core.errors import EnvError, RookeryError
+
+END, FAILED, HUNG, ANSWER, REQUEST = (bytes([c]) for c in b"efhar")  # first bytes of messages
+
+
+class Servant(Protocol):
+    """What lives in a child process."""
+
+    endures: bool  # whether it answers again after an error
+
+    def answer(self, request: bytes) -> bytes: ...
+    def close(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """What went wrong in a child, as it travels to the parent."""
+
+    text: str
+    traceback: str
+    known: bool  # an error with a sentence of its own, or something unforeseen
+
+
+def pack(value: Any, kind: bytes = REQUEST) -> bytes:
+    """A message between our own live processes."""
+    return kind + bytes(ForkingPickler.dumps(value))
+
+
+def unpack(message: bytes) -> Any:
+    return ForkingPickler.loads(message[1:])
+
+
+def live(pipe: Connection, parent: int, make: Callable[[], Servant]) -> None:
+    """From the first breath to the last; the first answer is the child's pid, when its servant is made."""
+    die_with(parent)
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
+        signal.signal(number, signal.SIG_IGN)  # sent to the whole group of processes: the parent decides what it means
+    try:
+        servant = make()
+    except Exception as error:  # noqa: BLE001  # whatever it is, the parent must be told
+        send_failure(pipe, error)
+        return
+    pipe.send_bytes(pack(os.getpid(), ANSWER))
+    while True:
+        try:
+            request = pipe.recv_bytes()
+        except (EOFError, OSError):
+            break
+        if request == END:
+            break
+        try:
+            pipe.send_bytes(servant.answer(request))
+        except Exception as error:  # noqa: BLE001  # whatever it is, the parent must be told
+            send_failure(pipe, error)
+            if not servant.endures:
+                break
+    servant.close()
+
+
+def send_failure(pipe: Connection, error: Exception) -> None:
+    known = isinstance(error, RookeryError)
+    text = str(error) if known else f"{type(error).__name__}: {error}"
+    cause = error.__cause__ if isinstance(error, EnvError) and error.__cause__ is not None else error
+    told = "".join(traceback.format_exception(cause))
+    try:
+        pipe.send_bytes(pack(Failure(text, told, known), FAILED))
+    except (OSError, ValueError):
+        sys.exit(1)
+
+
+def die_with(parent: int) -> None:
+    """End when the parent dies, whatever this process is doing then; a closed pipe is noticed only between two requests."""
+    found = multiprocessing.parent_process()
+    if found is not None:
+        threading.Thread(target=_outlive, args=(found.sentinel,), name="rookery parent", daemon=True).start()
+    if not parent:
+        return
+    try:
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG, Linux
+    except (OSError, AttributeError):
+        return
+    if os.getppid() != parent:  # it died before we asked
+        os._exit(1)
+
+
+def _outlive(sentinel: int) -> None:
+    wait([sentinel])
+    os._exit(1)

@@ -1,0 +1,42 @@
+"""The server that child processes are forked from (`start=forkserver`): what is imported there once is there in every child.
+
+It outlives a parent that was killed, if only for a moment: it removes the folder with its socket, which the parent cannot.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import shutil
+import tempfile
+from multiprocessing import current_process
+from multiprocessing.util import get_temp_dir
+
+FOLDER = "ROOKERY_SERVER_FOLDER"  # environment variable that the parent sets
+LONGEST = 107 - len("/pymp-12345678/listener-12345678")  # the name of a socket has at most 107 bytes
+
+
+def server_folder() -> str:
+    """Where the server's socket is; under /tmp if the usual folder has too long a name for sockets."""
+    usual = tempfile.gettempdir()
+    try:
+        if len(os.fsencode(usual)) > LONGEST and os.access("/tmp", os.W_OK):
+            tempfile.tempdir = "/tmp"
+        return get_temp_dir()
+    finally:
+        tempfile.tempdir = usual
+
+
+def forget_server() -> None:
+    """In a child that may start a server of its own: it has a folder of its own, too."""
+    current_process()._config.pop("tempdir", None)  # type: ignore[attr-defined]
+    os.environ.pop(FOLDER, None)
+
+
+def _tidy(folder: str, parent: int) -> None:
+    if os.getppid() != parent:  # else the parent does it, and may still want it
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+if folder := os.environ.get(FOLDER):
+    atexit.register(_tidy, folder, os.getppid())
