@@ -90,9 +90,6 @@ class A2C(Algorithm):
         limited = kind(clip_norm=c.max_grad_norm, eps=1e-5, **c.grad.options)
         return {"ac": limited} | self.curiosity.optimisers(limited)
 
-    def knobs(self) -> dict[str, Schedule]:
-        return {"lr": self.config.lr, "entropy_bonus": self.config.entropy_bonus}
-
     def rule(self, column: int = 0, columns: int | None = None) -> Rule:
         return rule_for(self.action_spec)
 

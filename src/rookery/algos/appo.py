@@ -100,9 +100,6 @@ class APPO(Algorithm):
     def optimisers(self) -> dict[str, Optimiser]:
         return {"ac": Adam(clip_norm=self.config.max_grad_norm, eps=1e-5, **self.config.grad.options)}
 
-    def knobs(self) -> dict[str, Schedule]:
-        return {"lr": self.config.lr, "clip": self.config.clip, "entropy_bonus": self.config.entropy_bonus}
-
     def rule(self, column: int = 0, columns: int | None = None) -> Rule:
         return rule_for(self.action_spec)
 

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from rookery.acting.rules import Rule
 from rookery.algos.choice import instead
 from rookery.core.errors import ConfigError
-from rookery.core.schedule import Schedule
+from rookery.core.schedule import Schedule, until
 from rookery.core.section import Section
 from rookery.core.spec import Leaf, describe, mask_of
 from rookery.core.tree import Tree
@@ -109,6 +109,8 @@ class Algorithm:
             )
         self._check_mask()
         self._check_memory()
+        if self.targets and hasattr(config, "target_every"):
+            self.schedule = {"update": 1, "move_target": config.target_every}
 
     def _check_memory(self) -> None:
         core = getattr(self.model, "core", None)
@@ -163,8 +165,12 @@ class Algorithm:
         raise TypeError(f"{type(self).__name__} defines no optimisers()")
 
     def knobs(self) -> dict[str, Schedule]:
-        """Scheduled numbers, by name: `s.knob.name` in updates, `knobs["name"]` in rules."""
-        return {"lr": self.config.lr}
+        """Scheduled numbers, by name: `s.knob.name` in updates, `knobs["name"]` in rules. By default all of the config's schedules.
+
+        With `algo.warmup` also "random": 1 while actions are drawn uniformly, then 0.
+        """
+        found = {name: value for name, value in self.config if isinstance(value, Schedule)}
+        return found | ({"random": until(self.config.warmup)} if hasattr(self.config, "warmup") else {})
 
     def rule(self, column: int = 0, columns: int | None = None) -> Rule:
         """How the outputs become an action, for the collector whose first of `columns` columns is `column`."""
@@ -185,6 +191,11 @@ class Algorithm:
     def prepare(self, s: Any, b: Any) -> dict[str, Tree]:
         """Once per sampled batch, without gradient: advantages, fixed targets."""
         return dict(b)
+
+    def move_target(self, s: Any, b: Any) -> None:
+        """target ← (1 − τ) target + τ source: the update of algorithms with `algo.target_every`."""
+        for target, source in self.targets.items():
+            s.follow(target, source, self.config.tau)
 
     def learn(self, learner: Learner, batch: dict[str, Tree], rng: np.random.Generator) -> Iterator[list[Outputs]]:
         """Python around updates: one item per update. By default one update per sampled batch."""

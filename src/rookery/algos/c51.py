@@ -22,7 +22,6 @@ from torch import Tensor, nn
 from rookery.acting.rules import EpsilonGreedy, Rule
 from rookery.algos.base import Algorithm
 from rookery.algos.qlearning import QLearningConfig, one_kind_of_priority
-from rookery.core.schedule import Schedule
 from rookery.core.spec import mask_of
 from rookery.core.tree import Tree
 from rookery.equations.distributional import atoms, kl_divergence, pick_row, project
@@ -69,10 +68,6 @@ class C51(Algorithm):
         "edge_mass": "mean mass of m on the two outermost atoms: much of it means that [v_min, v_max] is too narrow",
     }
 
-    def __init__(self, config: CategoricalConfig, obs_spec: Tree, action_spec: Tree, model: Any):
-        super().__init__(config, obs_spec, action_spec, model)
-        self.schedule = {"update": 1, "move_target": config.target_every}
-
     @classmethod
     def rules(cls, config: Any) -> list[str]:
         return one_kind_of_priority(config)
@@ -83,9 +78,6 @@ class C51(Algorithm):
 
     def optimisers(self) -> dict[str, Optimiser]:
         return {"q": Adam(clip_norm=self.config.max_grad_norm, **self.config.grad.options)}
-
-    def knobs(self) -> dict[str, Schedule]:
-        return {"lr": self.config.lr, "epsilon": self.config.epsilon}
 
     def rule(self, column: int = 0, columns: int | None = None) -> Rule:
         return EpsilonGreedy(self.config.epsilon_spread, column, columns)
@@ -116,6 +108,3 @@ class C51(Algorithm):
             "target_mean": self._mean(target).mean(),
             "edge_mass": (target[:, 0] + target[:, -1]).mean(),
         }
-
-    def move_target(self, s: Any, b: Any) -> None:
-        s.follow("q_target", "q", self.config.tau)

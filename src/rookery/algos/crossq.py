@@ -25,7 +25,7 @@ from rookery.acting.rules import Rule
 from rookery.algos.base import Algorithm, Positive
 from rookery.algos.sac import SoftConfig
 from rookery.core.errors import ConfigError
-from rookery.core.schedule import Schedule, until
+from rookery.core.schedule import Schedule
 from rookery.core.tree import Tree, tree_map
 from rookery.equations.soft import squashed_sample
 from rookery.equations.value import squared, weighted_mean
@@ -96,9 +96,6 @@ class CrossQ(Algorithm):
         limited = Adam(clip_norm=c.max_grad_norm, beta1=c.beta1, **c.grad.options)
         learning: dict[str, Optimiser] = {"q": limited, "policy": limited}
         return learning | ({"log_alpha": Adam(lr="alpha_lr", beta1=c.beta1)} if c.tune_alpha else {})
-
-    def knobs(self) -> dict[str, Schedule]:
-        return {"lr": self.config.lr, "alpha_lr": self.config.alpha_lr, "random": until(self.config.warmup)}
 
     def rule(self, column: int = 0, columns: int | None = None) -> Rule:
         return squashed(self.action_spec, self.config.noise_memory)

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from rookery.acting.noise import GaussianNoise, OrnsteinUhlenbeck
 from rookery.acting.rules import Rule
 from rookery.algos.base import AlgoConfig, Algorithm, GradConfig, Positive, Share
-from rookery.core.schedule import Schedule, until
+from rookery.core.schedule import Schedule
 from rookery.core.tree import Tree
 from rookery.equations.value import squared, weighted_mean
 from rookery.learning.optim import Adam, Optimiser
@@ -79,10 +79,6 @@ class DDPG(Algorithm):
     def optimisers(self) -> dict[str, Optimiser]:
         limits = {"clip_norm": self.config.max_grad_norm, **self.config.grad.options}
         return {"q": Adam(**limits), "policy": Adam(lr="policy_lr", **limits)}
-
-    def knobs(self) -> dict[str, Schedule]:
-        c = self.config
-        return {"lr": c.lr, "policy_lr": c.policy_lr, "noise": c.noise, "random": until(c.warmup)}
 
     def rule(self, column: int = 0, columns: int | None = None) -> Rule:
         if self.config.noise_kind == "gaussian":

@@ -13,14 +13,13 @@ unless given, and the noise on its weights, drawn anew before every round and ev
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
-from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from rookery.acting.rules import EpsilonGreedy, Rule
-from rookery.algos.base import AlgoConfig, Algorithm, GradConfig, Positive, Share
-from rookery.core.schedule import Schedule
+from rookery.algos.base import Algorithm
+from rookery.algos.qlearning import QLearningConfig
 from rookery.core.spec import mask_of
 from rookery.core.tree import Tree
 from rookery.equations.value import double_q, huber, max_q, pick, squared, td_error, weighted_mean
@@ -28,31 +27,12 @@ from rookery.learning.optim import Adam, Optimiser
 from rookery.nets import QNetwork
 
 
-class DQNConfig(AlgoConfig):
+class DQNConfig(QLearningConfig):
     """Options of DQN."""
 
     name: Literal["dqn"] = "dqn"  # of the algorithm
-    gamma: Share = 0.99  # discount per env step
-    lr: Schedule = Schedule(start=1e-3)  # learning rate of Adam
-    n_step: Positive = 1  # rewards summed before the bootstrap
     double: bool = True  # choose the next action with the online network, judge it with the target
-    dueling: bool = False  # Q = V + A − mean A
-    noisy: bool = False  # noisy linear head (Fortunato 2018); ε is then 0 unless given
-    target_every: Positive = 200  # updates between moves of the target network
-    tau: Annotated[float, Field(gt=0, le=1)] = 1.0  # how far the target moves: 1 is a copy
-    epsilon: Schedule = Schedule(kind="linear", start=1.0, end=0.05, steps=10_000)  # share of random actions
-    epsilon_spread: Annotated[float, Field(ge=0)] = 0.0  # ε of column i is ε^(1 + spread · i/(N−1)); Ape-X uses 7
     loss: Literal["huber", "squared"] = "huber"  # of the TD error
-    max_grad_norm: Annotated[float, Field(gt=0)] | None = 10.0  # norm to which gradients are clipped
-    grad: GradConfig = GradConfig()  # further limit of gradients
-    rollout: Positive | None = None  # env steps per env and round; null: as many as an update waits for, 16 at most
-
-    shares = ("epsilon",)
-
-    @model_validator(mode="before")
-    @classmethod
-    def _noise_explores(cls, data: Any) -> Any:
-        return {"epsilon": 0.0} | data if isinstance(data, dict) and data.get("noisy") is True else data
 
 
 class DQN(Algorithm):
@@ -72,19 +52,12 @@ class DQN(Algorithm):
         "td_abs": "mean absolute TD error",
     }
 
-    def __init__(self, config: DQNConfig, obs_spec: Tree, action_spec: Tree, model: Any):
-        super().__init__(config, obs_spec, action_spec, model)
-        self.schedule = {"update": 1, "move_target": config.target_every}
-
     def networks(self) -> dict[str, nn.Module]:
         c = self.config
         return {"q": QNetwork(self.obs_spec, self.action_spec.sizes[0], self.model, c.dueling, c.noisy)}
 
     def optimisers(self) -> dict[str, Optimiser]:
         return {"q": Adam(clip_norm=self.config.max_grad_norm, **self.config.grad.options)}
-
-    def knobs(self) -> dict[str, Schedule]:
-        return {"lr": self.config.lr, "epsilon": self.config.epsilon}
 
     def rule(self, column: int = 0, columns: int | None = None) -> Rule:
         return EpsilonGreedy(self.config.epsilon_spread, column, columns)
@@ -111,6 +84,3 @@ class DQN(Algorithm):
             "q_mean": out["q"].mean(),
             "target_mean": (out["q"] + out["td"]).mean(),
         }
-
-    def move_target(self, s: Any, b: Any) -> None:
-        s.follow("q_target", "q", self.config.tau)

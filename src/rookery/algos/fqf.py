@@ -63,10 +63,6 @@ class FQF(Algorithm):
         "fraction_entropy": "mean entropy of p in nats: log N if all fractions are equal",
     }
 
-    def __init__(self, config: FQFConfig, obs_spec: Tree, action_spec: Tree, model: Any):
-        super().__init__(config, obs_spec, action_spec, model)
-        self.schedule = {"update": 1, "move_target": config.target_every}
-
     @classmethod
     def rules(cls, config: Any) -> list[str]:
         return one_kind_of_priority(config)
@@ -79,10 +75,6 @@ class FQF(Algorithm):
     def optimisers(self) -> dict[str, Optimiser]:
         limited = Adam(clip_norm=self.config.max_grad_norm, **self.config.grad.options)
         return {"q": limited, "fraction": RMSprop(lr="fraction_lr", alpha=0.95, eps=1e-5)}
-
-    def knobs(self) -> dict[str, Schedule]:
-        c = self.config
-        return {"lr": c.lr, "fraction_lr": c.fraction_lr, "entropy_bonus": c.entropy_bonus, "epsilon": c.epsilon}
 
     def rule(self, column: int = 0, columns: int | None = None) -> Rule:
         return EpsilonGreedy(self.config.epsilon_spread, column, columns)
@@ -125,6 +117,3 @@ class FQF(Algorithm):
             "td_abs": (target.mean(-1) - out["q"]).abs().mean(),
             "fraction_entropy": entropy.mean(),
         }
-
-    def move_target(self, s: Any, b: Any) -> None:
-        s.follow("q_target", "q", self.config.tau)

@@ -86,9 +86,6 @@ class IMPALA(Algorithm):
         kind = Adam if self.config.optimiser == "adam" else RMSprop
         return {"ac": kind(clip_norm=self.config.max_grad_norm, eps=1e-5, **self.config.grad.options)}
 
-    def knobs(self) -> dict[str, Schedule]:
-        return {"lr": self.config.lr, "entropy_bonus": self.config.entropy_bonus}
-
     def rule(self, column: int = 0, columns: int | None = None) -> Rule:
         return rule_for(self.action_spec)
 

@@ -18,7 +18,6 @@ from torch import Tensor, nn
 from rookery.acting.rules import EpsilonGreedy, Rule
 from rookery.algos.base import Algorithm, Share
 from rookery.algos.qlearning import QLearningConfig
-from rookery.core.schedule import Schedule
 from rookery.core.spec import mask_of
 from rookery.core.tree import Tree
 from rookery.equations.value import huber, munchausen_bonus, pick, soft_value, td_error, weighted_mean
@@ -53,19 +52,12 @@ class MDQN(Algorithm):
         "bonus_mean": "mean of what the log-policy adds to the reward, at most 0",
     }
 
-    def __init__(self, config: MDQNConfig, obs_spec: Tree, action_spec: Tree, model: Any):
-        super().__init__(config, obs_spec, action_spec, model)
-        self.schedule = {"update": 1, "move_target": config.target_every}
-
     def networks(self) -> dict[str, nn.Module]:
         c = self.config
         return {"q": QNetwork(self.obs_spec, self.action_spec.sizes[0], self.model, c.dueling, c.noisy)}
 
     def optimisers(self) -> dict[str, Optimiser]:
         return {"q": Adam(clip_norm=self.config.max_grad_norm, **self.config.grad.options)}
-
-    def knobs(self) -> dict[str, Schedule]:
-        return {"lr": self.config.lr, "epsilon": self.config.epsilon}
 
     def rule(self, column: int = 0, columns: int | None = None) -> Rule:
         return EpsilonGreedy(self.config.epsilon_spread, column, columns)
@@ -92,6 +84,3 @@ class MDQN(Algorithm):
             "target_mean": (out["q"] + out["td"]).mean(),
             "bonus_mean": bonus.mean(),
         }
-
-    def move_target(self, s: Any, b: Any) -> None:
-        s.follow("q_target", "q", self.config.tau)

@@ -88,9 +88,6 @@ class PQN(Algorithm):
     def optimisers(self) -> dict[str, Optimiser]:
         return {"q": Adam(clip_norm=self.config.max_grad_norm, **self.config.grad.options)}
 
-    def knobs(self) -> dict[str, Schedule]:
-        return {"lr": self.config.lr, "epsilon": self.config.epsilon}
-
     def rule(self, column: int = 0, columns: int | None = None) -> Rule:
         return EpsilonGreedy(self.config.epsilon_spread, column, columns)
 

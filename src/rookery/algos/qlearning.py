@@ -1,4 +1,4 @@
-"""The options that the cousins of DQN share (C51, QR-DQN, IQN, FQF, Munchausen DQN), and a rule about their priorities."""
+"""The options that DQN and its cousins share (C51, QR-DQN, IQN, FQF, Munchausen DQN), and a rule about their priorities."""
 
 from __future__ import annotations
 

@@ -18,7 +18,6 @@ from torch import Tensor, nn
 from rookery.acting.rules import EpsilonGreedy, Rule
 from rookery.algos.base import Algorithm, Positive
 from rookery.algos.qlearning import QLearningConfig, one_kind_of_priority
-from rookery.core.schedule import Schedule
 from rookery.core.spec import mask_of
 from rookery.core.tree import Tree
 from rookery.equations.distributional import midpoints, moved, pick_row, quantile_huber
@@ -53,10 +52,6 @@ class QRDQN(Algorithm):
         "td_abs": "mean absolute difference of the means of y and θ(s, a)",
     }
 
-    def __init__(self, config: QRDQNConfig, obs_spec: Tree, action_spec: Tree, model: Any):
-        super().__init__(config, obs_spec, action_spec, model)
-        self.schedule = {"update": 1, "move_target": config.target_every}
-
     @classmethod
     def rules(cls, config: Any) -> list[str]:
         return one_kind_of_priority(config)
@@ -67,9 +62,6 @@ class QRDQN(Algorithm):
 
     def optimisers(self) -> dict[str, Optimiser]:
         return {"q": Adam(clip_norm=self.config.max_grad_norm, **self.config.grad.options)}
-
-    def knobs(self) -> dict[str, Schedule]:
-        return {"lr": self.config.lr, "epsilon": self.config.epsilon}
 
     def rule(self, column: int = 0, columns: int | None = None) -> Rule:
         return EpsilonGreedy(self.config.epsilon_spread, column, columns)
@@ -97,6 +89,3 @@ class QRDQN(Algorithm):
             "target_mean": target.mean(),
             "td_abs": (target.mean(-1) - out["q"]).abs().mean(),
         }
-
-    def move_target(self, s: Any, b: Any) -> None:
-        s.follow("q_target", "q", self.config.tau)

@@ -78,10 +78,6 @@ class R2D2(Algorithm):
         "td_abs": "mean absolute rescaled TD error",
     }
 
-    def __init__(self, config: R2D2Config, obs_spec: Tree, action_spec: Tree, model: Any):
-        super().__init__(config, obs_spec, action_spec, model)
-        self.schedule = {"update": 1, "move_target": config.target_every}
-
     @classmethod
     def rules(cls, config: Any) -> list[str]:
         c = config.algo
@@ -94,9 +90,6 @@ class R2D2(Algorithm):
 
     def optimisers(self) -> dict[str, Optimiser]:
         return {"q": Adam(clip_norm=self.config.max_grad_norm, eps=1e-5, **self.config.grad.options)}
-
-    def knobs(self) -> dict[str, Schedule]:
-        return {"lr": self.config.lr, "epsilon": self.config.epsilon}
 
     def rule(self, column: int = 0, columns: int | None = None) -> Rule:
         return EpsilonGreedy(self.config.epsilon_spread, column, columns)
@@ -151,6 +144,3 @@ class R2D2(Algorithm):
             "q_mean": mean_valid(out["q"], valid),
             "target_mean": mean_valid(out["q"] + out["td"], valid),
         }
-
-    def move_target(self, s: Any, b: Any) -> None:
-        s.follow("q_target", "q", self.config.tau)

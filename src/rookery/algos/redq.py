@@ -23,7 +23,6 @@ from rookery.acting.noise import squashed
 from rookery.acting.rules import Rule
 from rookery.algos.base import Algorithm, Positive
 from rookery.algos.sac import SoftConfig
-from rookery.core.schedule import Schedule, until
 from rookery.core.tree import Tree
 from rookery.equations.soft import squashed_sample
 from rookery.equations.value import squared, weighted_mean
@@ -88,9 +87,6 @@ class REDQ(Algorithm):
         limited = Adam(clip_norm=self.config.max_grad_norm, **self.config.grad.options)
         learning: dict[str, Optimiser] = {"q": limited, "policy": limited}
         return learning | ({"log_alpha": Adam(lr="alpha_lr")} if self.config.tune_alpha else {})
-
-    def knobs(self) -> dict[str, Schedule]:
-        return {"lr": self.config.lr, "alpha_lr": self.config.alpha_lr, "random": until(self.config.warmup)}
 
     def rule(self, column: int = 0, columns: int | None = None) -> Rule:
         return squashed(self.action_spec, self.config.noise_memory)

@@ -80,10 +80,6 @@ class Reinforce(Algorithm):
         critic: dict[str, Optimiser] = {"value": Adam(lr="value_lr", **limits)} if self.config.baseline else {}
         return {"policy": Adam(**limits)} | critic
 
-    def knobs(self) -> dict[str, Schedule]:
-        c = self.config
-        return {"lr": c.lr, "value_lr": c.value_lr, "entropy_bonus": c.entropy_bonus}
-
     def rule(self, column: int = 0, columns: int | None = None) -> Rule:
         return rule_for(self.action_spec)
 

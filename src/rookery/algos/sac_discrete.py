@@ -81,9 +81,6 @@ class SACDiscrete(Algorithm):
         learning: dict[str, Optimiser] = {"q": limited, "policy": limited}
         return learning | ({"log_alpha": Adam(lr="alpha_lr")} if self.config.tune_alpha else {})
 
-    def knobs(self) -> dict[str, Schedule]:
-        return {"lr": self.config.lr, "alpha_lr": self.config.alpha_lr}
-
     def rule(self, column: int = 0, columns: int | None = None) -> Rule:
         return rule_for(self.action_spec)
 

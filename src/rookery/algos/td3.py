@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from rookery.acting.noise import GaussianNoise
 from rookery.acting.rules import Rule
 from rookery.algos.base import AlgoConfig, Algorithm, GradConfig, Positive, Share
-from rookery.core.schedule import Schedule, until
+from rookery.core.schedule import Schedule
 from rookery.core.tree import Tree
 from rookery.equations.value import squared, weighted_mean
 from rookery.learning.optim import Adam, Optimiser
@@ -78,10 +78,6 @@ class TD3(Algorithm):
     def optimisers(self) -> dict[str, Optimiser]:
         limits = {"clip_norm": self.config.max_grad_norm, **self.config.grad.options}
         return {"q": Adam(**limits), "policy": Adam(lr="policy_lr", **limits)}
-
-    def knobs(self) -> dict[str, Schedule]:
-        c = self.config
-        return {"lr": c.lr, "policy_lr": c.policy_lr, "noise": c.noise, "random": until(c.warmup)}
 
     def rule(self, column: int = 0, columns: int | None = None) -> Rule:
         return GaussianNoise(self.action_spec)

@@ -94,9 +94,6 @@ class TRPO(Algorithm):
     def optimisers(self) -> dict[str, Optimiser]:
         return {"value": Adam(clip_norm=self.config.max_grad_norm, **self.config.grad.options)}
 
-    def knobs(self) -> dict[str, Schedule]:
-        return {"lr": self.config.lr, "radius": self.config.radius}
-
     def rule(self, column: int = 0, columns: int | None = None) -> Rule:
         return rule_for(self.action_spec)
 
