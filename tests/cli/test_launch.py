@@ -126,7 +126,8 @@ def test_a_job_near_its_limit_lets_the_run_save_and_is_requeued(tmp_path, nodes,
             "train cartpole-ppo --cluster 10.0.0.7:20042 --out runs/job --on-exists resume"
             in (tmp_path / "args").read_text()
         )
-        head, worker = (line for line in calls(tmp_path) if "--block" in line)
+        started_ones = [line for line in calls(tmp_path) if "--block" in line]
+        head, worker = sorted(started_ones, key=lambda line: "--head" not in line)  # both run at once
         assert "--nodelist=n1 ray start --head" in head
         assert "--num-cpus=3 " in head
         assert "--nodes=2 --ntasks=2 --cpus-per-task=4 --exclude=n1 ray start --address=10.0.0.7:20042" in worker
