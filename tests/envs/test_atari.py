@@ -282,7 +282,7 @@ def test_the_missing_extra_is_named(monkeypatch):
         game()
 
 
-@pytest.mark.parametrize("preset", ["pong-ppo", "pong-dqn", "breakout-dqn"])
+@pytest.mark.parametrize("preset", ["pong-ppo", "pong-dqn", "breakout-dqn", "qbert-ppo", "spaceinvaders-dqn"])
 def test_a_preset_trains_on_signs_and_lives_and_is_judged_on_whole_games(preset):
     config = EnvConfig(**registry.lookup("preset", preset)["env"])
     train, judged = (single(config, purpose=purpose) for purpose in ("train", "eval"))

@@ -52,7 +52,23 @@ _DQN: dict[str, Any] = {
     "log": {"every_steps": 10_000},
     "learning": {"mode": "eager"},
 }
+
+
+def _of(game: str, preset: dict[str, Any]) -> dict[str, Any]:
+    return preset | {"env": preset["env"] | {"id": f"ALE/{game}-v5"}}
+
+
 BREAKOUT_DQN = _DQN
+QBERT_DQN, SPACEINVADERS_DQN = _of("Qbert", _DQN), _of("SpaceInvaders", _DQN)
+
+_PPO: dict[str, Any] = PONG_PPO | {
+    "algo": PONG_PPO["algo"] | {"lr": {"kind": "linear", "start": 2.5e-4, "end": 0.0, "steps": None}},
+    "model": _NATURE | {"init": "orthogonal"},
+    "train": {"max_steps": 9_999_360},  # 9765 whole rollouts
+    "eval": {"every_steps": 262_144, "episodes": 5},
+    "checkpoint": {"every_steps": 131_072},
+}
+BREAKOUT_PPO, QBERT_PPO, SPACEINVADERS_PPO = (_of(game, _PPO) for game in ("Breakout", "Qbert", "SpaceInvaders"))
 
 PONG_DQN: dict[str, Any] = _DQN | {  # an easy game: less exploration, rewards carried over three steps
     "algo": _DQN["algo"] | {"n_step": 3, "epsilon": {"kind": "linear", "start": 1.0, "end": 0.02, "steps": 100_000}},
