@@ -65,5 +65,5 @@ def test_the_table_of_results_shows_figures_only_where_they_were_measured(tmp_pa
     build.RESULTS.write_text(json.dumps(rows))
     lines = build.results().splitlines()
     assert lines[2] == "| `rookery train a-dqn` | gold | 498.25 [490, 500] | 475 | 50 000 | 10 |"
-    assert lines[3] == "| `rookery train b-ppo` | draft | not measured |  |  |  |"
-    assert lines[4] == "| `rookery train c-her` | gold | success 0.97 [0.95, 1] | success 0.9 | 50 000 | 10 |"
+    assert lines[-1] == "1 further presets are drafts, not measured yet: `rookery list presets`."
+    assert lines[3] == "| `rookery train c-her` | gold | success 0.97 [0.95, 1] | success 0.9 | 50 000 | 10 |"

@@ -32,9 +32,7 @@ Share = Annotated[float, Field(ge=0, le=1)]
 class GradConfig(Section):
     """`algo.grad`: a limit of gradients besides `algo.max_grad_norm`, and before it; see `rookery.learning.optim`."""
 
-    kind: LimitKind | None = (
-        None  # what is done to a gradient that goes too far, and how far that is; null: no such limit
-    )
+    kind: LimitKind | None = None  # what is done to a gradient that goes too far, and when; null: no such limit
     at: Annotated[float, Field(gt=0)] = 10.0  # the limit; of the kinds with momentum a factor of the usual size
     beta: Annotated[float, Field(ge=0, lt=1)] = 0.999  # memory of the usual size, for the kinds with momentum
 
