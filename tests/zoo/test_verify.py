@@ -130,7 +130,9 @@ def test_the_machine_readable_result_can_be_written_as_json():
 def test_a_preset_that_cannot_be_verified_is_refused_in_a_sentence():
     with pytest.raises(ConfigError, match="Did you mean 'cartpole-ppo'"):
         gate_of("cartpole-po")
-    with pytest.raises(UsageError, match="hopper-ppo has no gate.*'draft'"):
+    with pytest.raises(
+        UsageError, match="hopper-ppo has no gate, so there is nothing to verify: its status is 'draft'"
+    ):
         gate_of("hopper-ppo")
     assert gate_of("cartpole-ppo") is GATES["cartpole-ppo"]
 
@@ -187,8 +189,8 @@ def test_a_signal_lets_the_runs_save_and_starts_no_more(program, tmp_path, numbe
         os.kill(os.getpid(), number)
 
     thread = threading.Thread(target=interrupt)
+    thread.start()
     with Crew(1) as crew, pytest.raises(KeyboardInterrupt):
-        thread.start()
         crew.run(plan(tmp_path), [99, 1], lambda run: None)
     thread.join()
     assert (out / "cartpole-ppo-99" / "saved").exists()

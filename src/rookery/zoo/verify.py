@@ -71,7 +71,12 @@ class Verdict:
     def to_dict(self) -> dict[str, Any]:
         """For JSON."""
         seeds = [{"seed": run.seed, self.gate.figure: run.value, "steps": run.steps} for run in self.runs]
-        told = {"figure": self.gate.figure, "iqm": self.iqm, "interval": list(self.interval), "gate": self.gate.wanted}
+        told: dict[str, Any] = {
+            "figure": self.gate.figure,
+            "iqm": self.iqm,
+            "interval": list(self.interval),
+            "gate": self.gate.wanted,
+        }
         told |= {"status": self.status, "stored": None if self.stored is None else list(self.stored)}
         return told | {"met": self.met, "overlap": self.overlap, "holds": self.holds, "seeds": seeds}
 
