@@ -7,7 +7,7 @@ import pytest
 
 from rookery.core import registry
 from rookery.core.statistics import interval, iqm
-from rookery.zoo import results
+from rookery.zoo import curves_of, points_of, results
 from rookery.zoo.gates import GATES
 
 CURVES = Path(__file__).resolve().parents[2] / "docs" / "curves"
@@ -37,6 +37,16 @@ def test_what_is_stored_of_a_gold_preset_is_what_its_curve_file_says(name):
     assert {run["steps"] for run in stored["runs"]} == {measured["steps"]}
     assert measured[f"{gate.figure}_iqm"] == round(iqm(values), 2) >= gate.wanted
     assert measured["interval"] == [round(edge, 2) for edge in interval(values)]
+
+
+@pytest.mark.parametrize("name", GOLD)
+def test_the_package_holds_the_curves_of_the_repository(name):
+    assert curves_of(name) == json.loads((CURVES / f"{name}.json").read_text())
+    assert len(points_of(curves_of(name))) == results()[name].measured["seeds"]
+
+
+def test_a_preset_that_was_not_measured_has_no_curves():
+    assert curves_of("hopper-ppo") is None
 
 
 def test_every_curve_belongs_to_a_preset():

@@ -16,7 +16,7 @@ from rookery.run.curves import Curve
 COLOURS = ("#1b3a57", "#c8702a", "#3d7f4c", "#8a4a8f", "#5b6670", "#a38a1f", "#2f8f9d", "#b0413e")
 GATE = "#b0413e"
 KINDS = (".png", ".svg", ".pdf")
-_STYLE = {
+_STYLE: dict[Any, Any] = {
     "svg.hashsalt": "rookery",  # ids in the file are not drawn by chance
     "svg.fonttype": "none",  # text stays text: a tenth of the size
     "font.size": 8,
