@@ -20,50 +20,29 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
+import algorithm_pages
 import bench_tables
 import checks
 import figure
+from algorithm_pages import algorithms, metric_table, options, result_table, table
 from words import CLOCKS, GENERAL, KNOBS, STORES
 
-from rookery.core import registry
-from rookery.core.fields import Key, comments_of, keys_of
-from rookery.run.resolve import flat, models_of
+from rookery.core.fields import comments_of, keys_of
+from rookery.run.resolve import models_of
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "src" / "rookery" / "zoo" / "results.json"
 CURVES = ROOT / "docs" / "curves"
 SPEED = ROOT / "bench" / "results" / "latest.json"
 PICTURE = ROOT / "docs" / "images" / "curves.svg"
-MEASURED = (
-    "results",
-    "curves",
-    "speed",
-    "speed-all",
-)  # parts that change when the gates are run, not when the code changes
+MEASURED = (  # parts that change when the gates are run, not when the code changes
+    *("results", "curves", "speed", "speed-all"),
+    *(f"measured-{name}" for name in algorithms()),
+)
 _PART = re.compile(r"(<!-- generated: (?P<name>[\w-]+) -->\n)(?P<text>.*?)(<!-- end: (?P=name) -->)", re.DOTALL)
 
 
-def algorithms() -> dict[str, Any]:
-    """name → class, of the algorithms that come with the package."""
-    found = registry.entries("algo")
-    return {entry.name: registry.lookup("algo", entry.name) for entry in found if entry.where.startswith("rookery.")}
-
-
 # --- what the code says ---
-
-
-def table(head: list[str], rows: list[list[str]]) -> str:
-    cells = [head, ["---"] * len(head), *rows]
-    return "".join("| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |\n" for row in cells)
-
-
-def options(keys: tuple[Key, ...]) -> str:
-    rows = []
-    for key in keys:
-        required = isinstance(key.default, str) and key.default.startswith("(")
-        default = "required" if required else f"`{json.dumps(key.default, ensure_ascii=False)}`"
-        rows.append([f"`{key.key}`", default, key.comment, key.accepts])
-    return table(["key", "default", "meaning", "accepts"], rows)
 
 
 def sections() -> str:
@@ -78,35 +57,6 @@ def sections() -> str:
         if rollout[name] is not model:
             parts.append(f"On-policy algorithms: {inspect.cleandoc(rollout[name].__doc__ or '')} It has no options.\n")
     return "\n".join(parts)
-
-
-def prose(docstring: str) -> str:
-    """A module's docstring as markdown: indented lines are equations and stay as they are."""
-    out: list[str] = []
-    for block in re.split(r"\n{2,}", docstring.strip()):
-        indented = all(line.startswith("    ") for line in block.splitlines())
-        out.append("```text\n" + "\n".join(line[4:] for line in block.splitlines()) + "\n```" if indented else block)
-    return "\n\n".join(out)
-
-
-def algorithm(name: str) -> str:
-    """The section of one algorithm: equations, options, preferences, metrics, presets."""
-    cls = registry.lookup("algo", name)
-    where = cls.__module__.replace(".", "/")
-    lines = [prose(sys.modules[cls.__module__].__doc__ or ""), f"Source: [{where}.py](../src/{where}.py)"]
-    lines.append("Actions: " + ", ".join(kind.replace("_", "-") for kind in cls.actions) + ".")
-    lines.append(options(keys_of(cls.Config, "algo")))
-    if cls.defaults:
-        wanted = ", ".join(f"`{key}={json.dumps(value)}`" for key, value in flat(cls.defaults).items())
-        lines.append(f"Preferred in other sections: {wanted}.")
-    lines.append(metric_table(cls.metrics))
-    presets = [p for p in registry.names("preset") if registry.lookup("preset", p)["algo"]["name"] == name]
-    lines.append("Presets: " + ", ".join(f"`{preset}`" for preset in presets) + ".")
-    return "\n\n".join(line.rstrip("\n") for line in lines) + "\n"
-
-
-def metric_table(metrics: dict[str, str]) -> str:
-    return table(["metric", "meaning"], [[f"`{name}`", text] for name, text in metrics.items()])
 
 
 def knobs(cls: Any) -> dict[str, str]:
@@ -131,25 +81,22 @@ def algorithm_metrics() -> str:
 
 def results() -> str:
     """The table of measured figures, from results.json alone; presets that were not measured are only counted."""
-    rows, found = [], json.loads(RESULTS.read_text(encoding="utf-8"))
-    for preset, row in sorted(found.items()):
-        m = row["measured"]
-        command = f"`rookery train {preset}`"
-        if not m:
-            continue
-        low, high = m["interval"]
-        name, value = ("", m["return_iqm"]) if "return_iqm" in m else ("success ", m["success_iqm"])
-        steps = f"{m['steps']:,}".replace(",", " ")
-        figures = [f"{name}{value:g} [{low:g}, {high:g}]", "" if m["gate"] is None else f"{name}{m['gate']:g}", steps]
-        rows.append([command, row["status"], *figures, str(m["seeds"])])
-    drafts = f"\n{len(found) - len(rows)} further presets are drafts, not measured yet: `rookery list presets`.\n"
-    return table(["command", "status", "return", "gate", "env steps", "seeds"], rows) + drafts
+    found = json.loads(RESULTS.read_text(encoding="utf-8"))
+    seen = {preset: row for preset, row in found.items() if row["measured"]}
+    drafts = f"\n{len(found) - len(seen)} further presets are drafts, not measured yet: `rookery list presets`.\n"
+    return result_table(seen) + drafts
+
+
+def measured(name: str) -> str:
+    return algorithm_pages.measured(name, json.loads(RESULTS.read_text(encoding="utf-8")), CURVES)
 
 
 def curves() -> str:
     if not PICTURE.exists():
         return "No curves are stored yet: `make learn` measures them, `make docs` draws them.\n"
-    told = "Greedy return during training: mean over the seeds, band from the worst to the best seed, the gate dashed"
+    told = (
+        "Greedy return during training: interquartile mean over the seeds, its 95 % bootstrap interval, the gate dashed"
+    )
     return f"![{told}](docs/images/curves.svg)\n"
 
 
@@ -170,7 +117,9 @@ PARTS: dict[str, Callable[[], str]] = {
     "knobs": all_knobs,
     "algorithm-metrics": algorithm_metrics,
     "compiled-algorithms": compiled_algorithms,
-    **{f"algorithm-{name}": lambda name=name: algorithm(name) for name in algorithms()},  # type: ignore[misc]
+    "algorithms": algorithm_pages.index,
+    **{f"algorithm-{name}": lambda name=name: algorithm_pages.reference(name) for name in algorithms()},  # type: ignore[misc]
+    **{f"measured-{name}": lambda name=name: measured(name) for name in algorithms()},  # type: ignore[misc]
 }
 
 
@@ -178,7 +127,7 @@ PARTS: dict[str, Callable[[], str]] = {
 
 
 def pages() -> list[Path]:
-    return [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+    return [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *sorted(algorithm_pages.FOLDER.glob("*.md"))]
 
 
 def regenerated(text: str, skip: tuple[str, ...] = ()) -> str:
@@ -214,12 +163,15 @@ def main() -> int:
     only_check = parser.parse_args().check
     say = sys.stdout.write
     problems: list[str] = []
-    if not figure.current(CURVES, PICTURE):
+    problems += [f"{page.relative_to(ROOT)} is missing" for page in algorithm_pages.missing() if only_check]
+    for page in algorithm_pages.missing():
+        if not only_check:
+            algorithm_pages.begin(page)
+    for picture in figure.stale(CURVES, PICTURE) if only_check else figure.update(CURVES, PICTURE):
         if only_check:
-            problems.append(f"{PICTURE.relative_to(ROOT)} is out of date")
+            problems.append(f"{picture.relative_to(ROOT)} is out of date")
         else:
-            figure.draw(CURVES, PICTURE)
-            say(f"drawn: {PICTURE.relative_to(ROOT)}\n")
+            say(f"drawn: {picture.relative_to(ROOT)}\n")
     for page, text in out_of_date():
         if only_check:
             problems.append(f"{page.relative_to(ROOT)} is out of date")

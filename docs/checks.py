@@ -111,11 +111,17 @@ def understand(root: Path, name: str, given: dict[str, Any]) -> None:
     from rookery.cli import names, sources
     from rookery.core import registry
     from rookery.core.errors import UsageError
+    from rookery.zoo.verify import gate_of
 
     if name == "list" and given["kind"] not in names._KINDS:
         raise UsageError(f"cannot list {given['kind']!r}")
-    if name in ("explain", "schema", "keys"):
+    if name in ("explain", "schema", "keys") and ":" not in (given.get("name") or ""):
         registry.entry("algo", given.get("name") or given["algo"])
+    for preset in [word for word in given.get("names") or () if "/" not in word]:  # of `plot`; else a run's folder
+        registry.entry("preset", preset)
+    if name == "verify":
+        for preset in [word for word in given["words"] if "=" not in word]:
+            gate_of(preset)
     if name in ("train", "show", "doctor"):
         words, file = sources.sort_words(given["words"]), given["file"]
         if file is not None and not (root / file).is_file():

@@ -1,7 +1,7 @@
-"""The picture of the learning curves, from docs/curves/*.json as bench/learn.py writes them.
+"""The pictures of the learning curves, from docs/curves/*.json as bench/learn.py writes them; drawn as `rookery plot` does.
 
-One small panel per preset: mean over the seeds, a band from the worst to the best seed, the gate as a dashed line. The picture
-carries the hash of its data, so whether it is current can be told without drawing it.
+One picture of all presets, a small panel each, and one per preset. Each carries the hash of its data, so whether it is current
+can be told without drawing it.
 """
 
 from __future__ import annotations
@@ -11,8 +11,11 @@ import json
 from pathlib import Path
 from typing import Any
 
-Curve = tuple[list[float], list[float], list[float], list[float]]
-INK, BAND, GATE = "#1b3a57", "#8fb4d4", "#b0413e"
+from rookery.run.curves import Curve, curve_of
+from rookery.run.plot import Words, draw
+from rookery.zoo import points_of
+
+DRAWN = 2  # raise it when pictures should be drawn anew although their data is the same
 
 
 def load(folder: Path) -> list[dict[str, Any]]:
@@ -20,63 +23,49 @@ def load(folder: Path) -> list[dict[str, Any]]:
     return [json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*.json"))]
 
 
-def fingerprint(folder: Path) -> str:
-    """Hash of all that the picture shows."""
-    text = json.dumps([[c["preset"], c["gate"], [run["curve"] for run in c["runs"]]] for c in load(folder)])
+def fingerprint(curves: list[dict[str, Any]]) -> str:
+    """Hash of all that a picture shows."""
+    text = json.dumps([DRAWN, *([c["preset"], c["gate"], [run["curve"] for run in c["runs"]]] for c in curves)])
     return f"curves sha256 {hashlib.sha256(text.encode()).hexdigest()}"
 
 
-def current(folder: Path, picture: Path) -> bool:
-    """Whether the picture shows these curves; without curves there must be no picture to be wrong."""
-    if not load(folder):
-        return True
-    return picture.exists() and fingerprint(folder) in picture.read_text(encoding="utf-8")
-
-
-def curve_of(runs: list[dict[str, Any]]) -> Curve:
-    """(steps, mean, lowest, highest) over the seeds, at the steps that all seeds were evaluated at."""
-    seeds = [{int(step): float(value) for step, value in run["curve"]} for run in runs if run["curve"]]
-    steps = sorted(set.intersection(*(set(seed) for seed in seeds))) if seeds else []
-    columns = [[seed[step] for seed in seeds] for step in steps]
-    mean = [sum(column) / len(column) for column in columns]
-    return [float(s) for s in steps], mean, [min(c) for c in columns], [max(c) for c in columns]
-
-
-def draw(folder: Path, picture: Path) -> None:
-    """Write the picture as SVG; does nothing without curves."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
+def wanted(folder: Path, picture: Path) -> dict[Path, list[dict[str, Any]]]:
+    """picture → the curves in it: the given one has all, and beside it `curves/PRESET.svg` one each."""
     curves = load(folder)
-    if not curves:
-        return
-    width = min(len(curves), 3)
-    rows = -(-len(curves) // width)
-    style = {"svg.hashsalt": "rookery", "font.size": 8, "axes.spines.top": False, "axes.spines.right": False}
-    with plt.rc_context(style):
-        shape = {"figsize": (3.1 * width, 2.3 * rows), "squeeze": False, "layout": "constrained"}
-        drawing, axes = plt.subplots(rows, width, **shape)
-        panels = list(axes.flat)
-        for axis, found in zip(panels, curves):
-            panel(axis, found)
-        for axis in panels[len(curves) :]:
-            axis.set_axis_off()
-        picture.parent.mkdir(parents=True, exist_ok=True)
-        drawing.savefig(picture, metadata={"Date": None, "Description": fingerprint(folder)}, facecolor="white")
-        plt.close(drawing)
+    each = {picture.with_suffix("") / f"{found['preset']}.svg": [found] for found in curves}
+    return {picture: curves, **each} if curves else {}
 
 
-def panel(axis: Any, found: dict[str, Any]) -> None:
-    """One preset."""
-    steps, mean, low, high = curve_of(found["runs"])
-    axis.fill_between(steps, low, high, color=BAND, alpha=0.5, linewidth=0)
-    axis.plot(steps, mean, color=INK, linewidth=1.4)
-    if found["gate"] is not None:  # one run of a task that has none
-        axis.axhline(found["gate"], color=GATE, linestyle="--", linewidth=0.9)
-    axis.set_title(f"{found['preset']}  ({len(found['runs'])} seeds)", fontsize=8)
-    axis.set_xlabel("env steps")
-    axis.set_ylabel(f"greedy {found.get('figure', 'return')}")
-    axis.xaxis.set_major_formatter(lambda value, _: f"{value / 1000:g}k")
-    axis.margins(x=0.01)
+def stale(folder: Path, picture: Path) -> list[Path]:
+    """Pictures that do not show these curves, or whose curves are gone."""
+    expected = wanted(folder, picture)
+    old = [path for path, found in expected.items() if not _shows(path, fingerprint(found))]
+    return old + [path for path in sorted(picture.with_suffix("").glob("*.svg")) if path not in expected]
+
+
+def update(folder: Path, picture: Path) -> list[Path]:
+    """Draw, or take away, what is stale; returns what was changed."""
+    expected, changed = wanted(folder, picture), stale(folder, picture)
+    for path in changed:
+        if path not in expected:
+            path.unlink()
+            continue
+        found = expected[path]
+        panels = {title(one): [curve(one)] for one in found}
+        figures = {one.get("figure", "return") for one in found}
+        word = figures.pop() if len(figures) == 1 else "return or success"
+        draw(panels, path, Words("env steps", f"greedy {word}", fingerprint(found)))
+    return changed
+
+
+def curve(found: dict[str, Any]) -> Curve:
+    return curve_of(found["preset"], points_of(found), found["gate"])
+
+
+def title(found: dict[str, Any]) -> str:
+    count = len(found["runs"])
+    return f"{found['preset']}  ({count} seed{'s' * (count != 1)})"
+
+
+def _shows(picture: Path, text: str) -> bool:
+    return picture.exists() and text in picture.read_text(encoding="utf-8")

@@ -412,3 +412,14 @@ def _same_path() -> Iterator[None]:
     before = list(sys.path)
     yield
     sys.path[:] = before
+
+
+@pytest.mark.parametrize("name", registry.names("algo"))
+def test_explain_tells_paper_equations_options_metrics_presets_and_the_page(cli: Cli, name: str) -> None:
+    code, out, _ = cli("explain", name)
+    assert code == 0
+    assert re.search(r"\(\w[^()]* \d{4}[a-z]?\)", out.split("\n\n")[0]), "no paper in the first paragraph"
+    assert re.search(r"^    \S+.* = ", out, re.M), "no equation"
+    for part in ("\nOptions\n  algo.name = ", "\nMetrics\n  ", "\nPresets\n  ", f"docs/algorithms/{name}.md"):
+        assert part in out
+    assert cli("explain", f"algo.{name}") == (0, out, "")

@@ -2,7 +2,7 @@
 
 import json
 
-from docs.pages import build, figure
+from docs.pages import ROOT, build, figure
 
 RUNS = [
     {"seed": 0, "mean": 3.0, "steps": 20, "mode": "eager", "curve": [[10, 1.0], [20, 3.0]]},
@@ -16,36 +16,51 @@ def store(folder, preset, runs=RUNS):
     (folder / f"{preset}.json").write_text(json.dumps(stored))
 
 
-def test_a_curve_is_the_mean_over_the_seeds_at_their_common_steps():
+def test_a_panel_shows_the_stored_seeds_at_their_common_steps():
     # step 10: 1 and 2; step 15 only in one seed; step 20: 3 and 5
-    assert figure.curve_of(RUNS) == ([10.0, 20.0], [1.5, 4.0], [1.0, 3.0], [2.0, 5.0])
+    curve = figure.curve({"preset": "a-dqn", "gate": 4.5, "runs": RUNS})
+    assert curve.x.tolist() == [10.0, 20.0]
+    assert (curve.centre.tolist(), curve.low.tolist(), curve.high.tolist()) == ([1.5, 4.0], [1.0, 3.0], [2.0, 5.0])
+    assert (curve.gate, curve.runs) == (4.5, 2)
 
 
 def test_without_curves_nothing_is_drawn_and_nothing_is_out_of_date(tmp_path):
     picture = tmp_path / "curves.svg"
-    figure.draw(tmp_path / "none", picture)
+    assert figure.update(tmp_path / "none", picture) == []
     assert not picture.exists()
-    assert figure.current(tmp_path / "none", picture)
+    assert figure.stale(tmp_path / "none", picture) == []
 
 
-def test_the_picture_is_current_until_a_curve_changes(tmp_path):
-    curves, picture = tmp_path / "curves", tmp_path / "images" / "curves.svg"
+def test_pictures_are_current_until_a_curve_changes(tmp_path):
+    curves, picture = tmp_path / "data", tmp_path / "images" / "curves.svg"
     for preset in ("a-dqn", "b-ppo", "c-sac", "d-dqn"):
         store(curves, preset)
-    assert not figure.current(curves, picture)
-    figure.draw(curves, picture)
-    first = picture.read_bytes()
-    assert figure.current(curves, picture)
-    figure.draw(curves, picture)
-    assert picture.read_bytes() == first  # no date, no random ids
+    one = tmp_path / "images" / "curves" / "a-dqn.svg"
+    assert len(figure.stale(curves, picture)) == 5  # all together, and one each
+    assert len(figure.update(curves, picture)) == 5
+    before = picture.read_bytes(), one.read_bytes()
+    assert figure.stale(curves, picture) == []
+    picture.unlink()
+    one.unlink()
+    assert figure.update(curves, picture) == [picture, one]
+    assert (picture.read_bytes(), one.read_bytes()) == before  # no date, no random ids
     store(curves, "a-dqn", RUNS[:1])
-    assert not figure.current(curves, picture)
+    assert figure.stale(curves, picture) == [picture, one]
+    (curves / "b-ppo.json").unlink()
+    assert picture.parent / "curves" / "b-ppo.svg" in figure.update(curves, picture)
+    assert not (picture.parent / "curves" / "b-ppo.svg").exists()
 
 
 def test_a_preset_without_evaluations_leaves_an_empty_panel(tmp_path):
-    store(tmp_path / "curves", "a-dqn", [RUNS[0] | {"curve": []}])
-    figure.draw(tmp_path / "curves", tmp_path / "curves.svg")
+    store(tmp_path / "data", "a-dqn", [RUNS[0] | {"curve": []}])
+    figure.update(tmp_path / "data", tmp_path / "curves.svg")
     assert (tmp_path / "curves.svg").exists()
+
+
+def test_the_curve_of_one_preset_is_a_small_file():
+    files = list((ROOT / "docs" / "images" / "curves").glob("*.svg"))
+    assert files
+    assert max(file.stat().st_size for file in files) < 40_000
 
 
 def test_the_table_of_results_shows_figures_only_where_they_were_measured(tmp_path, monkeypatch):

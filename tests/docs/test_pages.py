@@ -1,10 +1,12 @@
 """Links lead somewhere, quoted commands are commands, generated parts are what the code says."""
 
+import re
 import shlex
 
 import pytest
 
 from docs.pages import ROOT, build, checks
+from rookery.core import registry
 
 
 def test_every_relative_link_leads_somewhere():
@@ -35,6 +37,36 @@ def test_every_page_is_in_the_index_and_linked_from_the_readme():
             assert f"](docs/{page.name})" in readme
 
 
+def test_every_algorithm_has_a_page_that_the_table_of_algorithms_links_to():
+    table = (ROOT / "docs" / "algorithms.md").read_text()
+    assert build.algorithm_pages.missing() == []
+    for name in build.algorithms():
+        page = (ROOT / "docs" / "algorithms" / f"{name}.md").read_text()
+        assert f"](algorithms/{name}.md)" in table
+        assert f"<!-- generated: algorithm-{name} -->" in page
+        assert f"<!-- generated: measured-{name} -->" in page
+
+
+def test_a_page_of_an_algorithm_has_equations_options_metrics_presets_and_its_curve():
+    page = (ROOT / "docs" / "algorithms" / "dqn.md").read_text()
+    for part in ("```text\nR     = Σ", "| `algo.n_step` | `1` |", "| `td_abs` |", "`rookery train cartpole-dqn`"):
+        assert part in page
+    assert "](../images/curves/cartpole-dqn.svg)" in page
+
+
+def test_every_docstring_of_an_algorithm_has_equations():
+    for name in build.algorithms():
+        assert "```text\n" in build.algorithm_pages.reference(name), f"{name}: no indented block in the docstring"
+
+
+def test_the_page_that_advises_names_every_algorithm_and_only_presets_that_exist():
+    page = (ROOT / "docs" / "which-algorithm.md").read_text()
+    assert [name for name in build.algorithms() if f"](algorithms/{name}.md)" not in page] == []
+    named = set(re.findall(r"`([a-z0-9]+(?:-[a-z0-9]+)+)`", page))
+    assert len(named) > 20
+    assert named <= set(registry.names("preset"))
+
+
 @pytest.mark.parametrize(
     ("line", "complaint"),
     [
@@ -46,6 +78,9 @@ def test_every_page_is_in_the_index_and_linked_from_the_readme():
         ("rookery train -c examples/cartpole.yaml env.nmu=3", "env.num"),
         ("rookery explain dnq", "dqn"),
         ("rookery list presents", "cannot list"),
+        ("rookery verify cartpole-po", "cartpole-ppo"),
+        ("rookery verify hopper-ppo", "no gate"),
+        ("rookery plot cartpole-po", "cartpole-ppo"),
         ("make trian", "no verb"),
         ("python examples/nothing.py", "no file"),
     ],

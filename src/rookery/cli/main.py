@@ -13,7 +13,7 @@ from typing import Any
 
 import typer
 
-from rookery.cli import cache, check, configs, doctor, evaluate, launch, names, train
+from rookery.cli import cache, check, configs, doctor, evaluate, launch, names, plot, train, verify
 from rookery.core.errors import RookeryError, UsageError
 
 app = typer.Typer(
@@ -30,6 +30,8 @@ app.command("eval")(evaluate.evaluate)
 app.command("list")(names.list_names)
 app.command("explain")(names.explain)
 app.command("check-env")(check.check_env)
+app.command("plot")(plot.plot)
+app.command("verify")(verify.verify)
 app.command("doctor")(doctor.doctor)
 app.command("cache")(cache.cache)
 app.add_typer(configs.app, name="config")

@@ -35,13 +35,17 @@ def list_names(
         typer.echo(f"{row['name']:<{wide}}  {_line(row)}".rstrip())
 
 
-def explain(name: str = typer.Argument(..., metavar="ALGO", help="As in `rookery list algos`.")) -> None:
+def explain(
+    name: str = typer.Argument(..., metavar="ALGO|MODULE:CLASS", help="As in `rookery list algos`, or your own."),
+) -> None:
     """Explain an algorithm: equations, options, metrics."""
     from rookery.core.fields import keys_of
 
-    algorithm = registry.lookup("algo", name)
+    name = name.removeprefix("algo.")
+    algorithm = registry.load(name) if ":" in name else registry.lookup("algo", name)
     typer.echo((sys.modules[algorithm.__module__].__doc__ or algorithm.__doc__ or "").strip())
-    typer.echo(f"\nDefined in {registry.entry('algo', name).where}.")
+    typer.echo(f"\nDefined in {algorithm.__module__}:{algorithm.__qualname__}.")
+    typer.echo(f"Acts in spaces of kind {', '.join(algorithm.actions)}.")
     typer.echo("\nOptions")
     show_keys(keys_of(algorithm.Config, "algo"))
     if algorithm.defaults:
@@ -54,7 +58,24 @@ def explain(name: str = typer.Argument(..., metavar="ALGO", help="As in `rookery
     wide = max((len(metric) for metric in algorithm.metrics), default=0)
     for metric, sentence in algorithm.metrics.items():
         typer.echo(f"  {metric:<{wide}}  {sentence}")
-    typer.echo(f"\nOther sections: rookery config keys {name}")
+    if ":" in name:
+        return
+    if algorithm.__module__.startswith("rookery."):
+        _show_presets(name)
+        typer.echo(f"\nPage: docs/algorithms/{name}.md of the repository")
+    typer.echo(f"Other sections: rookery config keys {name}")
+
+
+def _show_presets(algo: str) -> None:
+    """Presets of an algorithm with what was measured."""
+    from rookery.zoo import Result, results
+
+    measured = results()
+    typer.echo("\nPresets")
+    for preset in registry.names("preset"):
+        if registry.lookup("preset", preset)["algo"]["name"] == algo:
+            result = measured.get(preset, Result())
+            typer.echo(f"  {preset}: {result.status}, {result}")
 
 
 def show_keys(keys: Iterable[Key]) -> None:

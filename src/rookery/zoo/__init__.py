@@ -1,4 +1,7 @@
-"""The zoo: presets, one file per task family. What was measured for each is in `results.json`, read only when asked for."""
+"""The zoo: presets, one file per task family. What was measured for each is in `results.json`, read only when asked for.
+
+The curves behind it, one file per preset, are in `curves/`: a link to docs/curves of the repository, so that there is one copy.
+"""
 
 from __future__ import annotations
 
@@ -39,3 +42,17 @@ def results() -> dict[str, Result]:
     """preset → what was measured."""
     raw = json.loads(resources.files("rookery.zoo").joinpath("results.json").read_text(encoding="utf-8"))
     return {name: Result(row["status"], row["measured"]) for name, row in raw.items()}
+
+
+def curves_of(preset: str) -> dict[str, Any] | None:
+    """What is stored of a preset's measured seeds, evaluations during training included; None if nothing is."""
+    file = resources.files("rookery.zoo").joinpath("curves", f"{preset}.json")
+    return dict(json.loads(file.read_text(encoding="utf-8"))) if file.is_file() else None
+
+
+def points_of(stored: dict[str, Any]) -> list[tuple[Any, Any]]:
+    """(env steps, figures) of each seed in what `curves_of` gives."""
+    import numpy as np
+
+    pairs = [np.array(run["curve"], np.float64).reshape(-1, 2) for run in stored["runs"]]
+    return [(pair[:, 0], pair[:, 1]) for pair in pairs]

@@ -1,0 +1,66 @@
+"""bench/learn.py stores what was measured; here it is given the stored seeds again and must write the very same."""
+
+import importlib.util
+import json
+
+import pytest
+
+from bench.tools import ROOT
+from rookery.run.seeds import Judged
+from rookery.zoo import results
+from rookery.zoo.gates import GATES
+from rookery.zoo.verify import Verdict
+
+GOLD = sorted(name for name, result in results().items() if result.status == "gold")
+
+
+@pytest.fixture(scope="module")
+def learn():
+    """By its path: tests have a package of that name."""
+    spec = importlib.util.spec_from_file_location("bench_learn", ROOT / "bench" / "learn.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def stored(name):
+    return json.loads((ROOT / "docs" / "curves" / f"{name}.json").read_text())
+
+
+def verdict(name):
+    runs = [
+        Judged(run["seed"], run["mean"], (run["mean"], 0.0), run["steps"], run["mode"], run["curve"], 0.0)
+        for run in stored(name)["runs"]
+    ]
+    return Verdict(name, GATES[name], runs)
+
+
+@pytest.mark.parametrize("name", GOLD)
+def test_the_stored_seeds_give_the_stored_figures_again(learn, name):
+    entry = learn.measured(verdict(name))
+    assert entry == {"status": "gold", "measured": results()[name].measured}
+
+
+@pytest.mark.parametrize("name", GOLD)
+def test_the_stored_seeds_give_the_same_file_of_curves_again(learn, name):
+    again, before = learn.curves(verdict(name)), stored(name)
+    assert list(again) == list(before)
+    for key, value in before.items():
+        assert again[key] == (pytest.approx(value, rel=1e-12) if key in ("iqm", "low", "high") else value)
+
+
+def test_a_missed_gate_or_too_few_seeds_are_not_gold(learn):
+    found = verdict("cartpole-ppo")
+    few = Verdict("cartpole-ppo", found.gate, found.runs[:4])
+    assert learn.measured(few)["status"] == "silver"
+    poor = [Judged(seed, 100.0, (100.0, 0.0), 10, "eager", [], 0.0) for seed in range(10)]
+    assert learn.measured(Verdict("cartpole-ppo", found.gate, poor))["status"] == "silver"
+
+
+def test_results_and_curves_are_written_where_they_are_read(learn, tmp_path, monkeypatch):
+    monkeypatch.setattr(learn, "RESULTS", tmp_path / "results.json")
+    monkeypatch.setattr(learn, "CURVES", tmp_path / "curves")
+    for name in ("pendulum-sac", "cartpole-ppo"):
+        learn.store(verdict(name))
+    assert list(json.loads((tmp_path / "results.json").read_text())) == ["cartpole-ppo", "pendulum-sac"]
+    assert json.loads((tmp_path / "curves" / "pendulum-sac.json").read_text())["runs"] == stored("pendulum-sac")["runs"]

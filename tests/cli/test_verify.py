@@ -1,0 +1,72 @@
+"""`rookery verify`, called in this process; its runs are real child processes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from rookery.cli.main import run
+
+Cli = Callable[..., tuple[int, str, str]]
+TINY = ["train.max_steps=256", "eval.episodes=2", "eval.num=2"]
+
+
+@pytest.fixture
+def cli(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cli:
+    monkeypatch.chdir(tmp_path)
+
+    def call(*arguments: str) -> tuple[int, str, str]:
+        capsys.readouterr()
+        code = run(arguments)
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
+
+    return call
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["cartpole-po"], "Did you mean 'cartpole-ppo'"),
+        (["hopper-ppo"], "hopper-ppo has no gate, so there is nothing to verify"),
+        (["algo.gamma=0.9"], "name a preset that has a gate"),
+        (["cartpole-ppo", "run.seed=3"], "use --first and --seeds"),
+        (["cartpole-ppo", "algo.gama=0.9"], "Did you mean 'algo.gamma'"),
+        (["cartpole-ppo", "--seeds", "0"], "--seeds"),
+        (["cartpole-ppo", "cartpole-po"], "Did you mean 'cartpole-ppo'"),  # before the first is trained
+    ],
+)
+def test_a_mistake_is_told_before_anything_is_trained(
+    cli: Cli, tmp_path: Path, arguments: list[str], told: str
+) -> None:
+    code, _, err = cli("verify", *arguments)
+    assert code == 2
+    assert told in err
+    assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.slow
+def test_seeds_are_trained_judged_and_compared_and_a_second_call_trains_nothing(cli: Cli, tmp_path: Path) -> None:
+    words = ["verify", "cartpole-ppo", *TINY, "--first", "4", "--seeds", "2", "--episodes", "4", "--out", "here"]
+    code, out, _ = cli(*words)
+    assert code == 1  # 256 steps teach nothing
+    lines = out.splitlines()
+    assert lines[0].startswith("changed: train.max_steps=256")
+    assert sorted(line[:20] for line in lines[1:3]) == ["cartpole-ppo seed 4:", "cartpole-ppo seed 5:"]
+    assert lines[3].startswith("cartpole-ppo: IQM of the return ")
+    assert lines[4].startswith(
+        "cartpole-ppo: DOES NOT HOLD: the new 95 % interval lies BELOW the stored one [500, 500]"
+    )
+    metrics = {path: path.read_bytes() for path in tmp_path.glob("here/*/metrics.jsonl")}
+    assert len(metrics) == 2
+    code, out, err = cli(*words, "--json")
+    told = json.loads(out)
+    assert code == 1
+    assert told["holds"] is False
+    assert [run["seed"] for run in told["presets"]["cartpole-ppo"]["seeds"]] == [4, 5]
+    assert told["together"] is None
+    assert "seed 4" in err
+    assert {path: path.read_bytes() for path in metrics} == metrics

@@ -1,0 +1,53 @@
+"""The table of gates agrees with the presets, with what was measured, and with the curves that were stored."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from rookery.core import registry
+from rookery.core.statistics import interval, iqm
+from rookery.zoo import curves_of, points_of, results
+from rookery.zoo.gates import GATES
+
+CURVES = Path(__file__).resolve().parents[2] / "docs" / "curves"
+GOLD = sorted(name for name, result in results().items() if result.status == "gold")
+
+
+def test_every_gate_belongs_to_a_preset():
+    assert set(GATES) <= set(registry.names("preset"))
+
+
+def test_every_gold_preset_has_a_gate_a_curve_and_enough_seeds():
+    assert GOLD
+    for name in GOLD:
+        assert name in GATES, f"{name} is gold without a gate"
+        assert (CURVES / f"{name}.json").is_file(), f"{name} is gold without a curve"
+        assert results()[name].measured["seeds"] >= max(5, GATES[name].seeds)
+
+
+@pytest.mark.parametrize("name", GOLD)
+def test_what_is_stored_of_a_gold_preset_is_what_its_curve_file_says(name):
+    stored, measured, gate = json.loads((CURVES / f"{name}.json").read_text()), results()[name].measured, GATES[name]
+    values = [run["mean"] for run in stored["runs"]]
+    assert stored["preset"] == name
+    assert stored.get("figure", "return") == gate.figure
+    assert measured["gate"] == stored["gate"] == gate.wanted
+    assert measured["seeds"] == len(values)
+    assert {run["steps"] for run in stored["runs"]} == {measured["steps"]}
+    assert measured[f"{gate.figure}_iqm"] == round(iqm(values), 2) >= gate.wanted
+    assert measured["interval"] == [round(edge, 2) for edge in interval(values)]
+
+
+@pytest.mark.parametrize("name", GOLD)
+def test_the_package_holds_the_curves_of_the_repository(name):
+    assert curves_of(name) == json.loads((CURVES / f"{name}.json").read_text())
+    assert len(points_of(curves_of(name))) == results()[name].measured["seeds"]
+
+
+def test_a_preset_that_was_not_measured_has_no_curves():
+    assert curves_of("hopper-ppo") is None
+
+
+def test_every_curve_belongs_to_a_preset():
+    assert {path.stem for path in CURVES.glob("*.json")} <= set(registry.names("preset"))
