@@ -38,6 +38,11 @@ class Finding:
     threads: int
     quota: int
     work: int  # multiply-adds of one update
+    step: float = 0.0  # nanoseconds of an env step, everything included
+    updates: float = 0.0  # per env step
+    rows: int = 1  # of a round: steps of all envs between two hand-overs
+    row: float = 0.0  # nanoseconds in which the envs of one collector step once, in the process that asks them to
+    computing: float = 1.0  # share of `row` in which a CPU works; the rest is sleep
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +141,8 @@ def fewer_reports(config: Config, finding: Finding) -> Candidate | None:
     return _rarer(finding, "log", "log.every_steps", config.log.every_steps, "curves have fewer points")
 
 
-CANDIDATES: tuple[Callable[[Config, Finding], Candidate | None], ...] = (
+Maker = Callable[[Config, Finding], Candidate | None]
+CANDIDATES: tuple[Maker, ...] = (
     native_engine,
     compiled,
     eager,

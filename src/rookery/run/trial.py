@@ -26,7 +26,8 @@ from rookery.run.threads import work_of
 from rookery.run.trainer import Trainer
 
 SHARES = ("env", "act", "transport", "store", "update", "eval", "checkpoint", "log", "other")
-FILL = 1_000  # steps in the replay before the first update of a trial, at most
+FILL = 256  # steps in the replay before the first update of a trial, at most; where sequences are drawn, FILL_SEQUENCES
+FILL_SEQUENCES = 1_000
 UPDATES = 5  # before measuring begins: the first ones compile, allocate and load
 EVALUATIONS = 6  # timed at most
 FOREVER = 10**12  # steps
@@ -169,7 +170,8 @@ def _unlimited(config: Config) -> Config:
     tree["train"] = {"max_steps": FOREVER, "stop": {}}
     fill = getattr(config.store, "min_fill", None)
     if fill is not None and config.players is None:
-        tree["store"]["min_fill"] = min(fill, max(FILL, config.store.batch_size))
+        least = FILL if config.model.core is None else FILL_SEQUENCES
+        tree["store"]["min_fill"] = min(fill, max(least, config.store.batch_size))
     return load_config(tree=tree)
 
 
