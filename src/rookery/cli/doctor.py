@@ -59,6 +59,8 @@ def doctor(
 
 
 def _lines(found: Diagnosis, command: str) -> Iterator[str]:
+    from rookery.run.places import duration
+
     yield f"{found.steps_per_second:.0f} env steps/s, {found.updates_per_second:.0f} updates/s"
     yield f"{found.bound}"
     yield ""
@@ -69,7 +71,7 @@ def _lines(found: Diagnosis, command: str) -> Iterator[str]:
     yield f"  mode      {found.mode}"
     yield f"  threads   {found.threads}  ({found.threads_reason})"
     yield f"  engine    {found.engine}, {found.envs} env{'s' * (found.envs != 1)}"
-    yield f"  env step  {found.env_row:.3g} µs for those of one collector, {found.env_computing:.0%} of it computing"
+    yield f"  env step  {duration(found.env_row * 1e3)} for those of one collector, {found.env_computing:.0%} of it computing"
     yield f"  quota     {found.quota} CPU{'s' * (found.quota != 1)}"
     yield from _advice(found, command)
     for remark in found.remarks:

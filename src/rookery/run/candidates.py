@@ -13,6 +13,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from rookery.envs.build import find_spec, target_of
 from rookery.envs.engines import own_task
 from rookery.learning.artefact import unavailable
 from rookery.run.resolve import Config
@@ -103,6 +104,9 @@ def native_engine(config: Config, finding: Finding) -> Candidate | None:
         return None
     own = own_task(config.env) is not None
     if own and config.env.engine == "auto":  # it is there already, unless the config asks for what it lacks
+        return None
+    target = target_of(config.env.id)
+    if not own and not (isinstance(target, str) and find_spec(target).vector_entry_point is not None):
         return None
     told = "the same numbers" if own else "other random numbers in the envs"
     return Candidate(("env.engine=native",), amdahl(finding.shares, {"env": NATIVE}), SAME, told)

@@ -34,7 +34,10 @@ from rookery.run.trial import SHARES, Trial, changed, open_trial
 PROMISING = 1.03  # predicted gain from which a change is measured
 WORTH = 1.05  # measured gain from which it is advised
 TURNS = 3  # of each of the two trials that are compared, at most
-LONGEST = 2.5  # times `seconds` after which nothing further is measured: building and long rollouts take theirs, too
+LONGEST = (
+    1.5  # times `seconds`, at least LEAST seconds, after which nothing further is begun: building and long rollouts
+)
+LEAST = 30.0  # take their time, too
 RIVALS = (("env.workers", "pool"), ("learning.learners", "run.threads"), ("learning.learners", "learning.mode"))
 COLLECTING = ("env", "act", "transport")
 Say = Callable[[str], None]
@@ -83,7 +86,7 @@ def examine(
     config: Config, seconds: float = 20.0, env: EnvFactory | None = None, say: Say = lambda text: None
 ) -> Diagnosis:
     """Try a config and what could make it faster; `seconds`: measuring in all, building and compiling come on top."""
-    until = time.monotonic() + LONGEST * seconds
+    until = time.monotonic() + max(LONGEST * seconds, LEAST)
     with _folder(config) as folder, _quiet():
         say(f"trying the config for {seconds / 4:.3g} s")
         with contextlib.closing(open_trial(config, folder, env)) as trial:
@@ -154,6 +157,7 @@ def _bound(shares: dict[str, float], computing: float) -> tuple[str, str]:
 def _tried(old: Trial, candidate: Candidate, seconds: float, folder: Path, env: EnvFactory | None) -> list[Outcome]:
     """The candidate in turns with the config as it is; nothing if it cannot be built."""
     outcome, config, before = _untried(candidate), old.config, len(old.slices)
+    known = old.over > seconds  # one of its rollouts takes longer than all turns should: what it took before must do
     with contextlib.ExitStack() as opened:
         try:
             new = opened.enter_context(contextlib.closing(_open(changed(config, candidate.overrides), folder, env)))
@@ -161,11 +165,12 @@ def _tried(old: Trial, candidate: Candidate, seconds: float, folder: Path, env: 
             return []
         until = time.monotonic() + 2 * seconds  # long rollouts get fewer turns
         while len(new.slices) < TURNS and (not new.slices or time.monotonic() < until):
-            for trial in (old, new):
+            for trial in (new,) if known else (old, new):
                 trial.run(seconds / (2 * TURNS))
         new.time_seldom(patience=seconds / 4)
         often = [sum(trial.seldom.values()) for trial in (old, new)]
-        pairs = zip(old.slices[before:], new.slices)
+        base = [statistics.median(old.slices)] * TURNS if known else old.slices[before:]
+        pairs = zip(base, new.slices)
         outcome.measured = statistics.median((a + often[0]) / (b + often[1]) for a, b in pairs)
         outcome.resume = " → ".join(_exactness(trial) for trial in (old, new))
         _judge(outcome, candidate, config, old, new)

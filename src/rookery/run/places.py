@@ -28,8 +28,13 @@ from rookery.run.candidates import (
 from rookery.run.resolve import Config
 from rookery.run.threads import thread_gain
 
-MOST = 64  # processes; each takes memory for an interpreter
+MOST = 64  # processes of envs; each takes memory for an interpreter
+WORKERS = 2  # pool workers per CPU, at most: each has networks, and torch
 EXCHANGE = 1.5e6  # nanoseconds of an update that several learners wait for one another
+
+
+def duration(nanoseconds: float) -> str:
+    return f"{nanoseconds / 1e3:.3g} µs" if nanoseconds < 1e6 else f"{nanoseconds / 1e6:.3g} ms"
 
 
 def handing_row(processes: int) -> float:
@@ -63,7 +68,7 @@ def _at_once(config: Config) -> int:
 
 def _described(config: Config, finding: Finding) -> str:
     count = f"all {config.env.num} envs" if config.env.num > 1 else "the env"
-    return f"a step of {count} takes {finding.row / 1e3:.3g} µs, {finding.computing:.0%} of it computing"
+    return f"a step of {count} takes {duration(finding.row)}, {finding.computing:.0%} of it computing"
 
 
 def _envs_faster(config: Config, finding: Finding, row: float) -> float:
@@ -85,7 +90,9 @@ def env_workers(config: Config, finding: Finding) -> Candidate | None:
         return None
     processes = max(processes, 2)
     predicted = _envs_faster(config, finding, row_in(processes, env.num, finding, at_once))
-    told = f"{_described(config, finding)}, handing it to {processes} processes about {handing_row(processes) / 1e3:.0f} µs"
+    told = (
+        f"{_described(config, finding)}, handing it to {processes} processes about {duration(handing_row(processes))}"
+    )
     change = ("env.workers=subprocess",) if inline else ()
     return Candidate((*change, f"env.workers.processes={processes}"), predicted, SAME, told)
 
@@ -103,7 +110,8 @@ def _split(config: Config, finding: Finding) -> tuple[int, tuple[str, ...]] | No
     num, workers = config.env.num, config.pool.workers
     if workers > 1:
         return workers, ("pool=process",)
-    found = [n for n in range(2, useful(num, finding) + 1) if num % n == 0]
+    most = min(useful(num, finding), WORKERS * finding.quota)
+    found = [n for n in range(2, most + 1) if num % n == 0]
     if not found:
         return (2, ("pool=process", "pool.workers=2", f"env.num={num // 2}")) if num % 2 == 0 else None
     return found[-1], ("pool=process", f"pool.workers={found[-1]}", f"env.num={num // found[-1]}")
@@ -127,7 +135,7 @@ def process_pool(config: Config, finding: Finding) -> Candidate | None:
     workers, changes = found
     rest = finding.step * (1 - finding.shares["env"] - finding.shares["act"])
     told = "other random numbers in envs and actions" if len(changes) > 1 else "bit for bit the same"
-    per_round = f"a round hands over once, about {handing_round(workers) / 1e3:.0f} µs"
+    per_round = f"a round hands over once, about {duration(handing_round(workers))}"
     predicted = finding.step / (rest + _collecting(config, finding, workers))
     return Candidate(changes, predicted, SAME, f"{told}; {per_round}")
 
@@ -184,7 +192,7 @@ def two_learners(config: Config, finding: Finding) -> Candidate | None:
     threads = max(1, min(finding.threads, finding.quota // 2))
     faster = 2 * thread_gain(finding.work // 2, threads) / thread_gain(finding.work, finding.threads)
     times = update / (update * factor / faster + EXCHANGE)
-    told = f"an update takes {update / 1e6:.3g} ms, the exchange about {EXCHANGE / 1e6:g} ms"
+    told = f"an update takes {duration(update)}, the exchange about {duration(EXCHANGE)}"
     return Candidate(("learning.learners=2",), amdahl(finding.shares, {"update": times}), ROUNDING, told)
 
 

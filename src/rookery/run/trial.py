@@ -46,6 +46,7 @@ class Trial:
         self.seldom = dict.fromkeys(("eval", "checkpoint", "log"), 0.0)  # nanoseconds per env step
         self.saved: tuple[int, float] | None = None  # (bytes, seconds) of the checkpoint that was tried
         self.slices: list[float] = []  # nanoseconds per env step
+        self.over = 0.0  # seconds that a slice took longer than was asked for: rollouts are measured to their end
         try:
             self._warm_up()
         except BaseException:
@@ -69,7 +70,9 @@ class Trial:
                 before = trainer.updates
                 trainer.round()
                 learnt = trainer.updates > before
-            self.slices.append((time.perf_counter_ns() - started) / (trainer.steps - steps))
+            took = time.perf_counter_ns() - started
+            self.slices.append(took / (trainer.steps - steps))
+            self.over = max(self.over, took * 1e-9 - seconds)
 
     def costs(self) -> dict[str, float]:
         """share → nanoseconds per env step; call `time_seldom` before, else what happens seldom costs nothing."""
