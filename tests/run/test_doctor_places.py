@@ -221,7 +221,7 @@ def test_a_heavy_network_is_the_bottleneck_and_more_actors_are_said_to_gain_noth
 
 @pytest.mark.slow
 def test_cartpole_stays_in_one_process_and_comes_back_to_it(two_cpus: None) -> None:
-    found = examine(config("env.num=4", "algo.rollout=32", algo="ppo", env="CartPole-v1"), seconds=2.0)
+    found = examine(config(*FILL, "env.num=4", env="CartPole-v1"), seconds=2.0)
     for processes in ("env.workers=subprocess", "pool=process"):
         assert of(found, processes).predicted < 1.0
         assert of(found, processes).measured is None
