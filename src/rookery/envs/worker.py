@@ -6,6 +6,7 @@ observations, rewards and flags of a step go through shared memory; only what is
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import logging
 import multiprocessing
@@ -69,6 +70,7 @@ def serve(
     pipe.send_bytes(pack(None, ANSWER))
     Watchdog(engine, faults, partial(_hang, pipe))
     Worker(pipe, shared, engine, rows).run()
+    leave()
 
 
 def _hang(pipe: Connection, told: str, shown: str) -> None:
@@ -208,6 +210,18 @@ def die_with(parent: int) -> None:
         return
     if os.getppid() != parent:  # it died before we asked
         os._exit(1)
+
+
+def leave() -> None:
+    """The end of a worker that has closed what it had. To take an interpreter with torch apart costs a second of CPU time, for nobody.
+
+    Only a spawned process has an interpreter of its own to take apart; others end so anyway, and exit functions they know are their parent's.
+    """
+    if multiprocessing.get_start_method(allow_none=True) == "spawn":
+        atexit._run_exitfuncs()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(0)
 
 
 def _outlive(sentinel: int) -> None:

@@ -23,7 +23,7 @@ from rookery.core.sharing import Ground, Layout
 from rookery.core.tree import unflatten
 from rookery.envs.faults import FaultConfig
 from rookery.envs.process import Lost
-from rookery.envs.worker import ANSWER, END, die_with, pack, send_failure, unpack
+from rookery.envs.worker import ANSWER, END, die_with, leave, pack, send_failure, unpack
 from rookery.learning.learner import Learnable, Learner, Outputs
 from rookery.learning.ring import Ring, meeting
 
@@ -141,6 +141,7 @@ def serve_member(
         while (request := pipe.recv_bytes()) != END:
             name, args = unpack(request)
             pipe.send_bytes(pack(getattr(member, f"do_{name}")(*args), ANSWER))
+        leave()
     except (EOFError, OSError, Lost):
         return  # whoever is to blame is not this one
     except Exception as error:  # noqa: BLE001  # whatever it is, the parent must be told

@@ -21,7 +21,7 @@ from rookery.core.tree import flatten, unflatten
 from rookery.envs import preloaded
 from rookery.envs.faults import FaultConfig
 from rookery.envs.process import Lost, Process
-from rookery.envs.worker import ANSWER, END, die_with, pack, send_failure, unpack
+from rookery.envs.worker import ANSWER, END, die_with, leave, pack, send_failure, unpack
 from rookery.learning.published import Weights
 from rookery.run.line import UNREADY
 from rookery.run.remote import RemotePool
@@ -163,6 +163,7 @@ def serve_station(
         except Exception as error:  # noqa: BLE001  # whatever it is, the parent must be told
             send_failure(pipe, error)
     station.close()
+    leave()
 
 
 def _answered(station: Station, request: bytes, ground: Ground, weights: Ground) -> Any:
