@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: help setup train test check test-all learn bench chaos docs format clean
+.PHONY: help setup train test check test-all learn bench bench-pools chaos docs format clean
 
 help:            ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -40,6 +40,9 @@ learn: $(STAMP) ## the learning gates: all seeds of the gold presets (hours)
 
 bench: $(STAMP) ## speed, interleaved with other libraries in venvs of their own
 	$(BIN)/python bench/speed.py
+
+bench-pools: $(STAMP) ## what processes gain where envs sleep
+	$(BIN)/python bench/pools.py
 
 chaos: $(STAMP) ## kill -9 at 50 random moments per algorithm, resume, compare bit for bit; kill workers, remove nodes
 	$(BIN)/python bench/chaos.py

@@ -219,3 +219,16 @@ def test_the_config_is_not_changed_by_the_env():
     env = build(id="envs.sample_envs:Scripted", kwargs=kwargs)
     env.envs[0].script.append("mine")
     assert kwargs == {"script": [[(0.0, True, False)]]}
+
+
+@pytest.mark.parametrize(
+    ("quota", "collectors", "given", "expected"),
+    [(8, 1, None, 8), (8, 2, None, 4), (8, 3, None, 2), (8, 16, None, 1), (8, 2, 6, 6)],
+)
+def test_collectors_that_step_at_once_share_the_cpus_unless_told_otherwise(
+    monkeypatch, quota, collectors, given, expected
+):
+    monkeypatch.setattr("rookery.envs.config.cpu_quota", lambda: quota)
+    config = EnvConfig(id="CartPole-v1", workers={"mode": "subprocess", "processes": given})
+    assert config.shared_by(collectors).workers.processes == expected
+    assert EnvConfig(id="CartPole-v1").shared_by(collectors).workers.processes is None  # nobody needs any

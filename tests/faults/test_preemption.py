@@ -1,5 +1,6 @@
 """F19, F23, F30 where collectors live in other processes: a signal saves and ends the run in time, a second one ends it at once."""
 
+import atexit
 import json
 import os
 import signal
@@ -222,3 +223,41 @@ def test_a_run_that_is_told_to_end_before_its_workers_are_ready_saves_what_it_we
         other.round()
         assert other.steps == state["run"]["steps"]
         assert other.pool.state() == state["pool"]
+
+
+# --- how workers go (F30) --------------------------------------------------------------------------------------------------------
+
+
+class Telltale:
+    """Leaves a file when the interpreter that holds it is taken apart."""
+
+    def __init__(self, file):
+        self.file, self._open, self._flags = file, os.open, os.O_CREAT | os.O_WRONLY  # modules may be gone by then
+
+    def __del__(self):
+        self._open(self.file, self._flags)
+
+
+class Mark:
+    """Called in a worker: exit functions and the end of the interpreter leave their marks."""
+
+    def __init__(self, folder):
+        self.folder = folder
+
+    def __call__(self, collector):
+        atexit.register(Path(f"{self.folder}/left-{os.getpid()}").touch)
+        globals()["_kept"] = Telltale(f"{self.folder}/taken-apart-{os.getpid()}")
+        return os.getpid()
+
+
+@pytest.mark.slow
+def test_spawned_workers_run_exit_functions_but_nobody_waits_until_their_interpreters_are_taken_apart(tmp_path):
+    with trainer_of("pool.start=spawn") as trainer:
+        trainer.round()
+        pids = trainer.foreach_worker(Mark(str(tmp_path)))
+        processes = [line._process for line in trainer.pool._lines]
+        for process in processes:
+            process.part()
+            process.process.join(20)
+        assert [process.process.exitcode for process in processes] == [0, 0]  # not killed: they went by themselves
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(f"left-{pid}" for pid in pids)

@@ -151,6 +151,22 @@ CASES = {
         "algo.curiosity={kind: icm, features: 8}",
         "train.max_steps=3000",
     ],
+    "impala": [  # in rounds: asynchronously it depends on timing what is learnt
+        "--algo=impala",
+        "--env=same.counting:Counting-v0",
+        "env.num=4",
+        "algo.rollout=16",
+        "train.max_steps=3000",
+    ],
+    "appo": [
+        "--algo=appo",
+        "--env=same.counting:Counting-v0",
+        "env.num=4",
+        "algo.rollout=16",
+        "algo.epochs=3",
+        "algo.minibatches=2",
+        "train.max_steps=3000",
+    ],
     "reinforce": [
         "--algo=reinforce",
         "--env=same.counting:Counting-v0",

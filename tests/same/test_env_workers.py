@@ -12,6 +12,8 @@ pytestmark = pytest.mark.slow
 REPLAY = ["store.min_fill=40", "store.batch_size=16", "store.capacity=400"]
 CASES = {
     "ppo": ["algo.rollout=8", "model.normalise_obs=true"],
+    "impala": ["algo.rollout=8"],
+    "appo": ["algo.rollout=8", "algo.epochs=2", "algo.minibatches=2"],
     "dqn": [*REPLAY, "store.priority={alpha: 0.7, beta: 0.5}", "algo.n_step=3"],
     "sac": [*REPLAY, "algo.warmup=20"],
     "r2d2": [

@@ -6,6 +6,7 @@ import signal
 import pytest
 
 from rookery import Experiment, Trainer, load_config
+from rookery.core.cpus import cpu_quota
 from rookery.core.errors import ConfigError, EnvError
 from rookery.run.callbacks import Callback
 from same.test_env_workers import CASES
@@ -45,7 +46,7 @@ def straight(algo, kind, steps=240):
 
 
 @pytest.mark.parametrize(
-    "algo", ["ppo", "dqn", *(pytest.param(name, marks=pytest.mark.slow) for name in ("sac", "r2d2"))]
+    "algo", ["ppo", "dqn", *(pytest.param(name, marks=pytest.mark.slow) for name in ("sac", "r2d2", "impala", "appo"))]
 )
 def test_processes_learn_the_same_weights_and_a_run_may_change_over_in_the_middle(algo):
     expected = straight(algo, "local")
@@ -89,6 +90,13 @@ def test_envs_of_a_pool_worker_may_have_processes_of_their_own():
         rounds(other, 64)
         assert result(one)[0] == result(other)[0]
         assert all(len(pids) == 3 for pids in other.pool.pids())
+
+
+def test_by_default_the_workers_of_a_pool_share_the_cpus_for_their_env_processes():
+    with trainer_of("ppo", "process", "env.workers=subprocess") as trainer:
+        trainer.round()
+        each = min(max(1, cpu_quota() // 2), 2)
+        assert [len(pids) for pids in trainer.pool.pids()] == [1 + each, 1 + each]  # itself, and those of its envs
 
 
 def test_a_killed_worker_is_replaced_and_its_round_is_collected_again(caplog):

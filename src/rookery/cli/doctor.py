@@ -59,6 +59,8 @@ def doctor(
 
 
 def _lines(found: Diagnosis, command: str) -> Iterator[str]:
+    from rookery.run.places import duration
+
     yield f"{found.steps_per_second:.0f} env steps/s, {found.updates_per_second:.0f} updates/s"
     yield f"{found.bound}"
     yield ""
@@ -69,6 +71,7 @@ def _lines(found: Diagnosis, command: str) -> Iterator[str]:
     yield f"  mode      {found.mode}"
     yield f"  threads   {found.threads}  ({found.threads_reason})"
     yield f"  engine    {found.engine}, {found.envs} env{'s' * (found.envs != 1)}"
+    yield f"  env step  {duration(found.env_row * 1e3)} for those of one collector, {found.env_computing:.0%} of it computing"
     yield f"  quota     {found.quota} CPU{'s' * (found.quota != 1)}"
     yield from _advice(found, command)
     for remark in found.remarks:
@@ -91,18 +94,33 @@ def _advice(found: Diagnosis, command: str) -> Iterator[str]:
         if outcome.measured is not None and not outcome.why_not.startswith("measured"):
             yield f"not advised, {outcome.why_not}: {_told(outcome)}"
     rest = [outcome for outcome in others if outcome.measured is None or outcome.why_not.startswith("measured")]
-    if rest:
-        yield "would not help: " + ", ".join(f"{' '.join(o.overrides)} ({o.why_not})" for o in rest)
+    late = [outcome for outcome in rest if outcome.why_not.startswith("not measured")]
+    for outcome in late:
+        figures = f"predicted {outcome.predicted:.2f} ×; {outcome.effect}{_note(outcome)}"
+        yield f"{outcome.why_not}: {' '.join(outcome.overrides)}: {figures}"
+    if rest := [outcome for outcome in rest if outcome not in late]:
+        yield "would not help:"
+        for outcome in rest:
+            yield f"  {' '.join(outcome.overrides)}: {outcome.why_not}{_note(outcome)}"
 
 
 def _with(command: str, outcome: Outcome) -> str:
     """The command with the changes in place of what it says of the same keys."""
-    keys = tuple(text.partition("=")[0] + "=" for text in outcome.overrides)
-    kept = [word for word in shlex.split(command) if not word.startswith(keys)]
+    from rookery.core.overrides import parse_override
+
+    keys = {parse_override(text)[0] for text in outcome.overrides}
+    kept = [
+        word
+        for word in shlex.split(command)
+        if "=" not in word or word.startswith("-") or parse_override(word)[0] not in keys
+    ]
     return shlex.join([*kept, *outcome.overrides])
 
 
+def _note(outcome: Outcome) -> str:
+    return f" ({outcome.note})" if outcome.note else ""
+
+
 def _told(outcome: Outcome) -> str:
-    note = f" ({outcome.note})" if outcome.note else ""
     figures = f"predicted {outcome.predicted:.2f} ×, measured {outcome.measured:.2f} ×"
-    return f"{' '.join(outcome.overrides)}: {figures}; {outcome.effect}{note}; resume {outcome.resume}"
+    return f"{' '.join(outcome.overrides)}: {figures}; {outcome.effect}{_note(outcome)}; resume {outcome.resume}"

@@ -1,6 +1,7 @@
 """The server that child processes are forked from (`start=forkserver`): what is imported there once is there in every child.
 
-It outlives a parent that was killed, if only for a moment: it removes the folder with its socket, which the parent cannot.
+It outlives its parent, if only for a moment. If that was killed, the server removes the folder with its socket, which the parent
+cannot; and it ends without taking its interpreter apart, which would keep whoever reads the run's output waiting.
 """
 
 from __future__ import annotations
@@ -33,10 +34,13 @@ def forget_server() -> None:
     os.environ.pop(FOLDER, None)
 
 
-def _tidy(folder: str, parent: int) -> None:
+def _end(folder: str, server: int, parent: int) -> None:
+    if os.getpid() != server:
+        return
     if os.getppid() != parent:  # else the parent does it, and may still want it
         shutil.rmtree(folder, ignore_errors=True)
+    os._exit(0)
 
 
 if folder := os.environ.get(FOLDER):
-    atexit.register(_tidy, folder, os.getppid())
+    atexit.register(_end, folder, os.getpid(), os.getppid())

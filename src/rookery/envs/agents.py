@@ -11,7 +11,7 @@ methods were told (`settings`).
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from functools import partial
 from typing import Any
@@ -59,6 +59,15 @@ class Agents(MultiEnv):
         self._split = {agent: split(space) for agent, space in action_spaces.items()}
         self._logs = {agent: ActionLog(spec, self.num, self._forgotten) for agent, spec in self.action_spec.items()}
         self._ready = False
+        self.on_close: Callable[[], None] = lambda: None
+
+    @property
+    def doing(self) -> tuple[Any, str, bool] | None:
+        """For the watchdog: (something that changes with every call, where, whether it is a reset) of the env whose code is running."""
+        table = next((table for table in self._tables if table.busy), None)
+        if table is None:
+            return None
+        return (table.index, table.episode, table.length, table.resetting), table.where(), table.resetting
 
     def _seed(self, i: int, episode: int) -> int | None:
         """Of the episode that begins in env i; what env i was told until now came before it."""
@@ -106,6 +115,7 @@ class Agents(MultiEnv):
         return [value(*args, **kwargs) if callable(value) else value for value in found]
 
     def close(self) -> None:
+        self.on_close()
         with ExitStack() as stack:  # one that fails to close does not keep the others open
             for env in self.envs:
                 stack.callback(getattr(env, "close", lambda: None))

@@ -56,7 +56,8 @@ def make(
     first = group.one(0)
     if isinstance(first, GymnasiumVector):
         name = name_of(config, factory)
-        return FromVector(checked(first, count, config, purpose), group.seed_of, name=name, worker=worker)
+        made = FromVector(checked(first, count, config, purpose), group.seed_of, name=name, worker=worker)
+        return made.watched(config.faults)
     return group.watched(first)
 
 

@@ -15,6 +15,7 @@ from rookery.envs.agents import Agents, DictAgents, ParallelAgents, TurnAgents
 from rookery.envs.build import Factory, Purpose, arguments, called, name_of, wrappers_for
 from rookery.envs.config import SEVERAL, EnvConfig
 from rookery.envs.multi import MultiEnv
+from rookery.envs.watchdog import Watchdog, end_unworkable
 from rookery.envs.wrappers import wrap
 
 ENGINES: dict[str, type[Agents]] = {"parallel": ParallelAgents, "turns": TurnAgents, "dict": DictAgents}
@@ -38,7 +39,9 @@ def make_multi(
         together(config, purpose=purpose, worker=worker, index=i, count=count, factory=factory) for i in range(count)
     ]
     engine = ENGINES[spoken(envs[0], config.api)]
-    return engine(envs, seed_of, name=name, worker=worker, max_episode_steps=config.max_episode_steps)
+    made = engine(envs, seed_of, name=name, worker=worker, max_episode_steps=config.max_episode_steps)
+    made.on_close = Watchdog(made, config.faults, end_unworkable).stop
+    return made
 
 
 def together(

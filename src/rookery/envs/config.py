@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
+from rookery.core.cpus import cpu_quota
 from rookery.core.section import Section
 from rookery.envs.faults import FaultConfig
 
@@ -37,7 +38,7 @@ class WorkersConfig(Section):
         "inline"  # in this process, in others with the same data, or in others without waiting for all
     )
     processes: Limit | None = (
-        None  # worker processes of each collector; None: as many as CPUs may be used, at most env.num
+        None  # worker processes of each collector; None: its share of the CPUs that may be used, at most env.num
     )
     start: Literal["forkserver", "spawn", "fork"] = "forkserver"  # how a worker process is started
     ready: Annotated[float, Field(gt=0)] = 0.5  # async: envs to wait for; below 1 a share of them, from 1 on a number
@@ -70,6 +71,13 @@ class EnvConfig(Section):
     def several(self) -> bool:
         """Whether the env has several agents, so that `make_multi` builds it."""
         return self.api in SEVERAL
+
+    def shared_by(self, collectors: int) -> EnvConfig:
+        """The same for one of so many collectors that step at once: by default each has an equal share of the CPUs."""
+        if self.workers.processes is not None or self.workers.mode == "inline":
+            return self
+        each = self.workers.model_copy(update={"processes": max(1, cpu_quota() // collectors)})
+        return self.model_copy(update={"workers": each})
 
     @field_validator("kwargs", "per_env")
     @classmethod

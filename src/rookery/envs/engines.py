@@ -37,6 +37,8 @@ def vectorised(
         env = FromVector(_atari(config, count, purpose), seed_of, name=name, worker=worker)
     else:
         env = FromVector(_registered(config, count, factory, purpose), seed_of, name=name, worker=worker)
+    if isinstance(env, FromVector):
+        env.watched(config.faults)
     if purpose == "train" and worker == 0:
         told = "a resumed run is exact" if env.exactness == "exact" else f"not exact: {env.exactness}"
         log.info("env.engine=%s: %s is stepped by %s; %s", config.engine, name, type(env).__name__, told)

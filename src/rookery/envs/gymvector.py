@@ -10,6 +10,7 @@ In each mode the valid rows are the same transitions.
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from typing import Any
 
 import gymnasium
@@ -21,9 +22,11 @@ from rookery.core.errors import CheckpointError, Diverged, EnvError, UsageError
 from rookery.core.tree import Tree, tree_take
 from rookery.envs.actions import batched, not_finite
 from rookery.envs.boundary import BadValue, Receiver
+from rookery.envs.faults import FaultConfig
 from rookery.envs.replay import OTHER_ENGINE
 from rookery.envs.settings import BEFORE, Settings
 from rookery.envs.vector import SeedOf, Step, VectorEnv
+from rookery.envs.watchdog import Watchdog, end_unworkable
 
 log = logging.getLogger(__name__)
 
@@ -50,6 +53,30 @@ class FromVector(VectorEnv):
         self._resumes = 0
         self._settings = Settings(1)  # all envs are told the same
         self._told_reuse = False
+        self._calls, self._busy = 0, ""  # for the watchdog: `step` or `reset` while the engine's own code is running
+        self.on_close: Callable[[], None] = lambda: None
+
+    def watched(self, faults: FaultConfig) -> FromVector:
+        """Itself, with a watchdog that ends the process if the engine hangs. A call may step, and reset, every env."""
+        step, reset = faults.step_seconds * self.num, faults.reset_seconds * self.num
+        limits = faults.model_copy(update={"step_seconds": max(step, faults.reset_seconds), "reset_seconds": reset})
+        self.on_close = Watchdog(self, limits, end_unworkable).stop
+        return self
+
+    @property
+    def doing(self) -> tuple[Any, str, bool] | None:
+        """(something that changes with every call, where, whether it is a reset) while the engine's code is running."""
+        busy = self._busy
+        return (self._calls, f"{self.name} (worker {self.worker})", busy == "reset") if busy else None
+
+    def _asked(self, doing: str, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        self._calls, self._busy = self._calls + 1, doing
+        try:
+            return call(*args, **kwargs)
+        except Exception as error:
+            raise self._failed(doing, error) from error
+        finally:
+            self._busy = ""
 
     def reset(self) -> Tree:
         self._episode[:] = 0
@@ -58,10 +85,7 @@ class FromVector(VectorEnv):
     def step(self, action: Tree, steps: int | None = None, episodes: int | None = None) -> Step:
         self._clear()
         out, dead = self._out, self._dead
-        try:
-            obs, reward, terminated, truncated, infos = self.env.step(self._batched(action))
-        except Exception as error:
-            raise self._failed("step", error) from error
+        obs, reward, terminated, truncated, infos = self._asked("step", self.env.step, self._batched(action))
         self._fill(obs, "step", action)
         out.reward[:] = np.where(dead, 0.0, reward)
         self._check_reward()
@@ -108,6 +132,7 @@ class FromVector(VectorEnv):
         self._start(f"resumed {self._resumes}")  # other seeds than before: the first episodes must not come again
 
     def close(self) -> None:
+        self.on_close()
         self.env.close()
 
     def _start(self, seed_name: Any) -> Tree:
@@ -119,10 +144,7 @@ class FromVector(VectorEnv):
         return self._out.obs
 
     def _reset(self, seed: Any, options: dict[str, Any] | None) -> None:
-        try:
-            obs, _ = self.env.reset(seed=seed, options=options)
-        except Exception as error:
-            raise self._failed("reset", error) from error
+        obs, _ = self._asked("reset", self.env.reset, seed=seed, options=options)
         self._fill(obs, "reset")
 
     def _begin(self, rows: np.ndarray) -> None:

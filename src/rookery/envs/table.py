@@ -60,6 +60,7 @@ class Table:
         self.seed: int | None = None
         self._seed_of = seed_of
         self._closely = dict.fromkeys(owner.agents, CLOSELY)  # observations that still get the full check
+        self.busy = self.resetting = False  # for the watchdog: whether the env's own code is running
 
     def begin(self, episode: int, seed: int | None = None) -> None:
         """Reset the env; `seed` is given when a saved episode is replayed."""
@@ -68,10 +69,13 @@ class Table:
         self.seed = self._seed_of(episode) if seed is None else seed
         for acting in self.owner.acting.values():
             acting[self.index] = False
+        self.busy = self.resetting = True
         try:
             told = self.front.reset(self.seed)
         except Exception as error:
             raise self.failed(error) from error
+        finally:
+            self.busy = self.resetting = False
         if told.over or told.terminated or told.truncated or not told.acting:
             raise self.failed("somebody has ended, or nobody must act, right after reset")
         self._settle(told)
@@ -83,10 +87,13 @@ class Table:
             seat.actions, seat.waiting, seat.earned = seat.actions + 1, True, 0.0
             self.owner.acting[agent][self.index] = False
         self.length += 1
+        self.busy = True
         try:
             told = self.front.step(given)
         except Exception as error:
             raise self.failed(error, given=given) from error
+        finally:
+            self.busy = False
         self._settle(told)
 
     def _settle(self, told: Told) -> None:

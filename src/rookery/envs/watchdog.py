@@ -10,6 +10,7 @@ the interpreter's lock) stops the watchdog as well: then only a worker process c
 from __future__ import annotations
 
 import logging
+import multiprocessing
 import os
 import sys
 import threading
@@ -66,10 +67,9 @@ class Watchdog:
                 return
 
 
-def end_process(told: str, shown: str) -> None:
-    """The end of a process whose own envs hang."""
-    advice = "Nothing can interrupt it here; with env.workers=subprocess such an env is ended and renewed."
-    error = EnvError(f"{told}. {advice}")
+def end_process(told: str, shown: str, rescue: str = "env.workers=subprocess such an env") -> None:
+    """The end of a process whose own envs hang; `rescue`: where somebody could have helped."""
+    error = EnvError(f"{told}. Nothing can interrupt it here; with {rescue} is ended and renewed.")
     sys.stderr.write(f"{shown}\nerror: {error}\n")
     sys.stderr.flush()
     for say in last_words:
@@ -77,7 +77,14 @@ def end_process(told: str, shown: str) -> None:
             say(error)
         except Exception:  # nothing may keep it from ending
             log.exception("while the process was ended")
+    for child in multiprocessing.active_children():
+        child.kill()  # a worker of gymnasium's that hangs would stay for ever
     os._exit(EnvError.exit_code)
+
+
+def end_unworkable(told: str, shown: str) -> None:
+    """The same for envs that env.workers cannot have: those with several agents, and vector engines."""
+    end_process(told, shown, "pool=process the worker")
 
 
 def stacks() -> str:

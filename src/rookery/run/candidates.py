@@ -13,6 +13,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from rookery.envs.build import find_spec, target_of
 from rookery.envs.engines import own_task
 from rookery.learning.artefact import unavailable
 from rookery.run.resolve import Config
@@ -38,6 +39,11 @@ class Finding:
     threads: int
     quota: int
     work: int  # multiply-adds of one update
+    step: float = 0.0  # nanoseconds of an env step, everything included
+    updates: float = 0.0  # per env step
+    rows: int = 1  # of a round: steps of all envs between two hand-overs
+    row: float = 0.0  # nanoseconds in which the envs of one collector step once, in the process that asks them to
+    computing: float = 1.0  # share of `row` in which a CPU works; the rest is sleep
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +105,9 @@ def native_engine(config: Config, finding: Finding) -> Candidate | None:
     own = own_task(config.env) is not None
     if own and config.env.engine == "auto":  # it is there already, unless the config asks for what it lacks
         return None
+    target = target_of(config.env.id)
+    if not own and not (isinstance(target, str) and find_spec(target).vector_entry_point is not None):
+        return None
     told = "the same numbers" if own else "other random numbers in the envs"
     return Candidate(("env.engine=native",), amdahl(finding.shares, {"env": NATIVE}), SAME, told)
 
@@ -136,7 +145,8 @@ def fewer_reports(config: Config, finding: Finding) -> Candidate | None:
     return _rarer(finding, "log", "log.every_steps", config.log.every_steps, "curves have fewer points")
 
 
-CANDIDATES: tuple[Callable[[Config, Finding], Candidate | None], ...] = (
+Maker = Callable[[Config, Finding], Candidate | None]
+CANDIDATES: tuple[Maker, ...] = (
     native_engine,
     compiled,
     eager,

@@ -2,9 +2,11 @@
 
 1  a trial of the config: shares of the time, steps per second
 2  candidates (`rookery.run.candidates`), each with a predicted gain
-3  of those that promise something, a trial beside one of the config as it is, in turns, so that other load on the machine
-   hits both: measured gain = median over the turns of (time of a step as it is / time of a step changed)
+3  of those that promise something, most first, a trial beside one of the config as it is, in turns, so that other load on the
+   machine hits both: measured gain = median over the turns of (time of a step as it is / time of a step changed)
 4  what gains more than 5 % is advised; what changes learning is never advised, only told
+
+Where work is done (`rookery.run.places`) is predicted from the envs of one collector stepped alone (`rookery.run.alone`).
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ import contextlib
 import logging
 import statistics
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -20,15 +23,23 @@ from typing import Any
 
 from rookery.core.cpus import cpu_quota
 from rookery.core.errors import CompileError, ConfigError
-from rookery.run.candidates import CANDIDATES, Candidate, Finding
+from rookery.run.alone import step_alone
+from rookery.run.candidates import Candidate, Finding
 from rookery.run.parts import EnvFactory
+from rookery.run.places import ALL as CANDIDATES
 from rookery.run.remarks import remarks
 from rookery.run.resolve import Config
 from rookery.run.trial import SHARES, Trial, changed, open_trial
 
 PROMISING = 1.03  # predicted gain from which a change is measured
 WORTH = 1.05  # measured gain from which it is advised
-TURNS = 3  # of each of the two trials that are compared
+TURNS = 3  # of each of the two trials that are compared, at most
+LONGEST = (
+    1.5  # times `seconds`, at least LEAST seconds, after which nothing further is begun: building and long rollouts
+)
+LEAST = 30.0  # take their time, too
+RIVALS = (("env.workers", "pool"), ("learning.learners", "run.threads"), ("learning.learners", "learning.mode"))
+COLLECTING = ("env", "act", "transport")
 Say = Callable[[str], None]
 
 
@@ -58,11 +69,14 @@ class Diagnosis:
     engine: str
     envs: int
     quota: int
-    bound: str  # what most of the time goes into, in words
+    bound: str  # what most of the time goes into, and what then cannot help, in words
     shares: dict[str, float] = field(default_factory=dict)
     microseconds: dict[str, float] = field(default_factory=dict)  # per env step
     outcomes: list[Outcome] = field(default_factory=list)
     remarks: list[str] = field(default_factory=list)
+    bottleneck: str = ""  # env | learner | the name of the largest share
+    env_row: float = 0.0  # microseconds in which the envs of one collector step once, in this process
+    env_computing: float = 1.0  # share of that in which a CPU works; the rest is sleep
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -72,32 +86,39 @@ def examine(
     config: Config, seconds: float = 20.0, env: EnvFactory | None = None, say: Say = lambda text: None
 ) -> Diagnosis:
     """Try a config and what could make it faster; `seconds`: measuring in all, building and compiling come on top."""
+    until = time.monotonic() + max(LONGEST * seconds, LEAST)
     with _folder(config) as folder, _quiet():
         say(f"trying the config for {seconds / 4:.3g} s")
         with contextlib.closing(open_trial(config, folder, env)) as trial:
             trial.run(seconds / 4)
             trial.time_seldom(patience=seconds / 4)
-            diagnosis, finding = _diagnosed(config, trial)
-        found = [candidate for make in CANDIDATES if (candidate := make(config, finding)) is not None]
-        promising = [candidate for candidate in found if candidate.predicted >= PROMISING]
-        share = 0.75 * seconds / max(len(promising) + (len(promising) > 1), 1)
-        for candidate in dict.fromkeys(found):
-            measure = candidate in promising
-            if measure:
-                say(f"trying {' '.join(candidate.overrides)}")
-            outcome = _tried(config, candidate, share, folder, env) if measure else _untried(candidate)
-            if outcome is not None:
-                diagnosis.outcomes.append(outcome)
-        diagnosis.outcomes += _together(config, diagnosis.outcomes, share, folder, env)
+            diagnosis, finding = _diagnosed(config, trial, env, seconds)
+            found = [candidate for make in CANDIDATES if (candidate := make(config, finding)) is not None]
+            found.sort(key=lambda candidate: -candidate.predicted)
+            count = sum(candidate.predicted >= PROMISING for candidate in found)
+            share = 0.75 * seconds / max(count + (count > 1), 1)
+            for candidate in dict.fromkeys(found):
+                if candidate.predicted < PROMISING:
+                    diagnosis.outcomes.append(_untried(candidate))
+                elif time.monotonic() > until:
+                    diagnosis.outcomes.append(_untried(candidate, "not measured, for the time was over"))
+                else:
+                    say(f"trying {' '.join(candidate.overrides)}")
+                    diagnosis.outcomes += _tried(trial, candidate, share, folder, env)
+            if time.monotonic() < until:
+                diagnosis.outcomes += _together(trial, diagnosis.outcomes, share, folder, env)
     diagnosis.outcomes.sort(key=lambda o: (not o.advised, -(o.measured or 0)))
     return diagnosis
 
 
-def _diagnosed(config: Config, trial: Trial) -> tuple[Diagnosis, Finding]:
+def _diagnosed(config: Config, trial: Trial, env: EnvFactory | None, seconds: float) -> tuple[Diagnosis, Finding]:
     costs, trainer, quota = trial.costs(), trial.trainer, cpu_quota()
     total = sum(costs.values())
     shares = {name: costs[name] / total for name in SHARES}
-    finding = Finding(shares, trainer.players.main.learner.mode, trainer.threads.count, quota, trial.work())
+    row = step_alone(trainer, env, min(1.0, seconds / 20))
+    learner = trainer.players.main.learner.mode, trainer.threads.count, quota, trial.work()
+    finding = Finding(shares, *learner, total, trial.updates_per_step(), trainer.rows, row.nanoseconds, row.computing)
+    bottleneck, bound = _bound(shares, row.computing)
     diagnosis = Diagnosis(
         steps_per_second=1e9 / total,
         updates_per_second=1e9 / total * trial.updates_per_step(),
@@ -107,46 +128,53 @@ def _diagnosed(config: Config, trial: Trial) -> tuple[Diagnosis, Finding]:
         engine=config.env.engine,
         envs=config.env.num * config.pool.workers,
         quota=quota,
-        bound=_bound(shares),
+        bound=bound,
         shares=shares,
         microseconds={name: cost / 1e3 for name, cost in costs.items()},
         remarks=remarks(config, quota, trial.saved),
+        bottleneck=bottleneck,
+        env_row=row.nanoseconds / 1e3,
+        env_computing=row.computing,
     )
     return diagnosis, finding
 
 
-def _bound(shares: dict[str, float]) -> str:
-    learning = shares["update"] + shares["store"]
+def _bound(shares: dict[str, float], computing: float) -> tuple[str, str]:
+    """(bottleneck, a sentence about it): the most that a change elsewhere could gain is to make the rest vanish."""
+    learning, collecting = shares["update"] + shares["store"], sum(shares[name] for name in COLLECTING)
     if shares["env"] >= 0.5:
-        return f"env-bound: {shares['env']:.0%} of the time goes into stepping the envs"
+        how = f"{shares['env']:.0%} of the time goes into stepping the envs, which compute for {computing:.0%} of it"
+        gain = f"more threads or learners gain at most {1 / max(1 - learning, 1e-3):.2f} ×"
+        return "env", f"env-bound: {how}; {gain}"
     if learning >= 0.5:
-        return f"learner-bound: {learning:.0%} of the time goes into updates and the store"
+        how = f"{learning:.0%} of the time goes into updates and the store"
+        gain = f"more actors (pool, env.workers) gain at most {1 / max(1 - collecting, 1e-3):.2f} ×"
+        return "learner", f"learner-bound: {how}; {gain}"
     name = max(shares, key=lambda key: shares[key])
-    return f"bound by nothing alone: the largest share is {name} with {shares[name]:.0%}"
+    return name, f"bound by nothing alone: the largest share is {name} with {shares[name]:.0%}"
 
 
-def _tried(
-    config: Config, candidate: Candidate, seconds: float, folder: Path, env: EnvFactory | None
-) -> Outcome | None:
-    """The candidate in turns with the config as it is; None if it cannot be built."""
-    outcome = _untried(candidate)
+def _tried(old: Trial, candidate: Candidate, seconds: float, folder: Path, env: EnvFactory | None) -> list[Outcome]:
+    """The candidate in turns with the config as it is; nothing if it cannot be built."""
+    outcome, config, before = _untried(candidate), old.config, len(old.slices)
+    known = old.over > seconds  # one of its rollouts takes longer than all turns should: what it took before must do
     with contextlib.ExitStack() as opened:
         try:
             new = opened.enter_context(contextlib.closing(_open(changed(config, candidate.overrides), folder, env)))
         except (ConfigError, CompileError):
-            return None
-        old = opened.enter_context(contextlib.closing(_open(config, folder, env)))
-        for _ in range(TURNS):
-            for trial in (old, new):
+            return []
+        until = time.monotonic() + 2 * seconds  # long rollouts get fewer turns
+        while len(new.slices) < TURNS and (not new.slices or time.monotonic() < until):
+            for trial in (new,) if known else (old, new):
                 trial.run(seconds / (2 * TURNS))
-        for trial in (old, new):
-            trial.time_seldom(patience=seconds / 4)
-        pairs = zip(old.slices, new.slices)
+        new.time_seldom(patience=seconds / 4)
         often = [sum(trial.seldom.values()) for trial in (old, new)]
+        base = [statistics.median(old.slices)] * TURNS if known else old.slices[before:]
+        pairs = zip(base, new.slices)
         outcome.measured = statistics.median((a + often[0]) / (b + often[1]) for a, b in pairs)
         outcome.resume = " → ".join(_exactness(trial) for trial in (old, new))
         _judge(outcome, candidate, config, old, new)
-    return outcome
+    return [outcome]
 
 
 def _open(config: Config, folder: Path, env: EnvFactory | None) -> Trial:
@@ -168,27 +196,38 @@ def _judge(outcome: Outcome, candidate: Candidate, config: Config, old: Trial, n
     outcome.advised = not outcome.why_not
 
 
-def _untried(candidate: Candidate) -> Outcome:
-    told = f"predicted {candidate.predicted:.2f} ×"
+def _untried(candidate: Candidate, told: str = "") -> Outcome:
+    told = told or f"predicted {candidate.predicted:.2f} ×"
     return Outcome(list(candidate.overrides), candidate.predicted, candidate.effect, candidate.note, why_not=told)
 
 
 def _together(
-    config: Config, outcomes: list[Outcome], seconds: float, folder: Path, env: EnvFactory | None
+    trial: Trial, outcomes: list[Outcome], seconds: float, folder: Path, env: EnvFactory | None
 ) -> list[Outcome]:
-    """Gains do not multiply: if several changes are advised, all of them at once (of two for one key, the better)."""
-    best: dict[str, str] = {}
-    for outcome in sorted(outcomes, key=lambda o: o.measured or 0):
-        best |= {text.partition("=")[0]: text for text in outcome.overrides if outcome.advised}
-    if len(best) < 2:
+    """Gains do not multiply: if several changes are advised, all of them at once (of two that exclude each other, the better)."""
+    chosen: list[Outcome] = []
+    for outcome in sorted(outcomes, key=lambda o: -(o.measured or 0)):
+        if outcome.advised and not any(_rivals(outcome, other) for other in chosen):
+            chosen.append(outcome)
+    if len(chosen) < 2:
         return []
-    advised = [outcome for outcome in outcomes if outcome.advised]
+    overrides = tuple(text for outcome in chosen for text in outcome.overrides)
     product = 1.0
-    for outcome in advised:
+    for outcome in chosen:
         product *= outcome.measured or 1.0
-    effect = max((outcome.effect for outcome in advised), key=len)  # `same learning, other rounding` is the longer one
-    found = _tried(config, Candidate(tuple(best.values()), product, effect, "all of these"), seconds, folder, env)
-    return [] if found is None else [found]
+    effect = max((outcome.effect for outcome in chosen), key=len)  # `same learning, other rounding` is the longer one
+    return _tried(trial, Candidate(overrides, product, effect, "all of these"), seconds, folder, env)
+
+
+def _rivals(one: Outcome, other: Outcome) -> bool:
+    """Whether they set the same key, or are two ways to use the same CPUs."""
+    keys, others = ({text.partition("=")[0] for text in outcome.overrides} for outcome in (one, other))
+
+    def has(names: set[str], key: str) -> bool:
+        return any(name == key or name.startswith(f"{key}.") for name in names)
+
+    both = [pair for a, b in RIVALS for pair in ((a, b), (b, a))]
+    return bool(keys & others) or any(has(keys, a) and has(others, b) for a, b in both)
 
 
 def _exactness(trial: Trial) -> str:

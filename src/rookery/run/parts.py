@@ -100,7 +100,8 @@ def make_env(
 ) -> VectorEnv:
     """The envs of one worker, or those of an evaluation. `here`: in this process, whatever env.workers says."""
     source = seeded_for(streams, purpose, seeds)
-    section = config.env.model_copy(update={"workers": WorkersConfig()}) if here else config.env
+    at_once = config.pool.workers if purpose == "train" and config.pool.kind != "local" else 1
+    section = config.env.model_copy(update={"workers": WorkersConfig()}) if here else config.env.shared_by(at_once)
     return envs.make(section, count=num, purpose=purpose, streams=source, worker=worker, factory=factory)  # type: ignore[arg-type]
 
 

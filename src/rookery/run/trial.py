@@ -26,7 +26,8 @@ from rookery.run.threads import work_of
 from rookery.run.trainer import Trainer
 
 SHARES = ("env", "act", "transport", "store", "update", "eval", "checkpoint", "log", "other")
-FILL = 1_000  # steps in the replay before the first update of a trial, at most
+FILL = 256  # steps in the replay before the first update of a trial, at most; where sequences are drawn, FILL_SEQUENCES
+FILL_SEQUENCES = 1_000
 UPDATES = 5  # before measuring begins: the first ones compile, allocate and load
 EVALUATIONS = 6  # timed at most
 FOREVER = 10**12  # steps
@@ -45,6 +46,7 @@ class Trial:
         self.seldom = dict.fromkeys(("eval", "checkpoint", "log"), 0.0)  # nanoseconds per env step
         self.saved: tuple[int, float] | None = None  # (bytes, seconds) of the checkpoint that was tried
         self.slices: list[float] = []  # nanoseconds per env step
+        self.over = 0.0  # seconds that a slice took longer than was asked for: rollouts are measured to their end
         try:
             self._warm_up()
         except BaseException:
@@ -68,7 +70,9 @@ class Trial:
                 before = trainer.updates
                 trainer.round()
                 learnt = trainer.updates > before
-            self.slices.append((time.perf_counter_ns() - started) / (trainer.steps - steps))
+            took = time.perf_counter_ns() - started
+            self.slices.append(took / (trainer.steps - steps))
+            self.over = max(self.over, took * 1e-9 - seconds)
 
     def costs(self) -> dict[str, float]:
         """share → nanoseconds per env step; call `time_seldom` before, else what happens seldom costs nothing."""
@@ -169,7 +173,8 @@ def _unlimited(config: Config) -> Config:
     tree["train"] = {"max_steps": FOREVER, "stop": {}}
     fill = getattr(config.store, "min_fill", None)
     if fill is not None and config.players is None:
-        tree["store"]["min_fill"] = min(fill, max(FILL, config.store.batch_size))
+        least = FILL if config.model.core is None else FILL_SEQUENCES
+        tree["store"]["min_fill"] = min(fill, max(least, config.store.batch_size))
     return load_config(tree=tree)
 
 
