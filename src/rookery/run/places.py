@@ -71,10 +71,10 @@ def _described(config: Config, finding: Finding) -> str:
     return f"a step of {count} takes {duration(finding.row)}, {finding.computing:.0%} of it computing"
 
 
-def _envs_faster(config: Config, finding: Finding, row: float) -> float:
-    """Gain if a row of every collector takes so long; evaluations step their envs in the same way."""
+def _envs_faster(config: Config, finding: Finding, row: float, most: float = math.inf) -> float:
+    """Gain if a row of every collector takes so long, `most` times shorter at most; evaluations step their envs in the same way."""
     now = finding.shares["env"] * finding.step * config.env.num * _at_once(config)
-    times = max(now, 1.0) / max(row, 1.0)
+    times = min(max(now, 1.0) / max(row, 1.0), most)
     return amdahl(finding.shares, {"env": times, "eval": min(max(times, 1.0), float(config.eval.num))})
 
 
@@ -89,7 +89,8 @@ def env_workers(config: Config, finding: Finding) -> Candidate | None:
     if env.num == 1 or (not inline and processes in (there, 1)):
         return None
     processes = max(processes, 2)
-    predicted = _envs_faster(config, finding, row_in(processes, env.num, finding, at_once))
+    row = row_in(processes, env.num, finding, at_once)
+    predicted = _envs_faster(config, finding, row, most=processes / there)
     told = (
         f"{_described(config, finding)}, handing it to {processes} processes about {duration(handing_row(processes))}"
     )
