@@ -86,6 +86,21 @@ def test_quick_envs_lose_in_processes_and_gain_in_one() -> None:
     assert back.predicted == pytest.approx(1 / (0.5 + 0.5 * 4e4 / 2e5))
 
 
+def test_one_env_that_sleeps_is_told_to_have_company_which_changes_learning() -> None:
+    shares = dict.fromkeys(SHARES, 0.0) | {"env": 1.0}
+    found = places.several_envs(config(), Finding(shares, "eager", 1, 2, 0, 1e7, 0.1, 1, 1e7, 0.0))
+    assert found is not None
+    assert found.overrides == ("env.num=8", "env.workers=subprocess", "env.workers.processes=8")
+    assert found.predicted == pytest.approx(8 * 1e7 / (1e7 + handing_row(8)))
+    assert not found.learns_the_same
+    assert places.several_envs(config("env.num=4"), finding(0.0, 4e7, env=1.0)) is None
+    quick = places.several_envs(
+        config(), Finding(shares, "eager", 1, 2, 0, 1e4, 0.1, 1, 1e4, 1.0)
+    )  # 10 µs of computing
+    assert quick is not None
+    assert quick.predicted == pytest.approx(2 * 1e4 / (1e4 + handing_row(2)))
+
+
 def test_a_pool_has_the_same_envs_in_all_and_hands_over_once_a_round() -> None:
     found = places.process_pool(config("env.num=4"), finding(0.0, 4e7, rows=8, env=0.8, act=0.1, update=0.1))
     assert found is not None

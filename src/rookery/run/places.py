@@ -29,6 +29,7 @@ from rookery.run.resolve import Config
 from rookery.run.threads import thread_gain
 
 MOST = 64  # processes of envs; each takes memory for an interpreter
+FEW = 8  # envs in place of one, at most
 WORKERS = 2  # pool workers per CPU, at most: each has networks, and torch
 EXCHANGE = 1.5e6  # nanoseconds of an update that several learners wait for one another
 
@@ -96,6 +97,19 @@ def env_workers(config: Config, finding: Finding) -> Candidate | None:
     )
     change = ("env.workers=subprocess",) if inline else ()
     return Candidate((*change, f"env.workers.processes={processes}"), predicted, SAME, told)
+
+
+def several_envs(config: Config, finding: Finding) -> Candidate | None:
+    """One env cannot be shared by processes; several can, but they change learning."""
+    env = config.env
+    count = useful(FEW, finding, _at_once(config))
+    if env.num > 1 or env.several or env.engine in ("native", "envpool") or env.workers.mode != "inline" or count < 2:
+        return None
+    row = finding.row + handing_row(count)  # each in its own process, and useful() leaves no CPU too few
+    now = finding.shares["env"] * finding.step * _at_once(config)
+    predicted = amdahl(finding.shares, {"env": min(count * max(now, 1.0) / max(row, 1.0), float(count))})
+    changes = (f"env.num={count}", "env.workers=subprocess", f"env.workers.processes={count}")
+    return Candidate(changes, predicted, OTHER, f"{_described(config, finding)}; only several envs can be shared out")
 
 
 def inline_envs(config: Config, finding: Finding) -> Candidate | None:
@@ -197,5 +211,13 @@ def two_learners(config: Config, finding: Finding) -> Candidate | None:
     return Candidate(("learning.learners=2",), amdahl(finding.shares, {"update": times}), ROUNDING, told)
 
 
-PLACES: tuple[Maker, ...] = (env_workers, inline_envs, process_pool, local_pool, asynchronous, two_learners)
+PLACES: tuple[Maker, ...] = (
+    env_workers,
+    several_envs,
+    inline_envs,
+    process_pool,
+    local_pool,
+    asynchronous,
+    two_learners,
+)
 ALL: tuple[Maker, ...] = (*CANDIDATES, *PLACES)
