@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,6 +16,7 @@ from rookery.run.alone import Watch, step_alone
 from rookery.run.candidates import OTHER, SAME, Finding
 from rookery.run.doctor import Diagnosis, Outcome, examine
 from rookery.run.places import handing_round, handing_row, useful
+from rookery.run.remarks import idle_seconds
 from rookery.run.resolve import Config, load_config
 from rookery.run.trial import SHARES, open_trial
 
@@ -168,6 +171,32 @@ def test_changes_that_use_the_same_cpus_are_not_joined() -> None:
     assert not doctor._rivals(advised("pool.workers=2"), advised("poolside=2"))
 
 
+@pytest.mark.parametrize(
+    ("overrides", "idle", "predicted", "told"),
+    [
+        (("learning.learners=2",), 0.1, 1.9, "for other work leaves 0.1 CPUs free now; try it on a quiet machine"),
+        (("learning.learners=2",), 0.9, 1.9, "measured 0.94 ×"),  # a CPU was free, and it did not help
+        (("learning.learners=2",), None, 1.9, "measured 0.94 ×"),
+        (("learning.learners=2",), 0.1, 1.1, "measured 0.94 ×"),
+        (("learning.mode=compiled",), 0.1, 1.9, "measured 0.94 ×"),  # needs no further CPU
+    ],
+)
+def test_what_needs_cpus_that_others_have_is_not_said_to_be_useless(
+    overrides: tuple[str, ...], idle: float | None, predicted: float, told: str
+) -> None:
+    trial: Any = SimpleNamespace(idle=idle, per_step=lambda: 1.0, setup_seconds=0.0)
+    outcome = Outcome(list(overrides), predicted, SAME, "", measured=0.94)
+    doctor._judge(outcome, candidates.Candidate(overrides, predicted, SAME), config(), trial, trial)
+    assert (outcome.why_not, outcome.advised) == (told, False)
+
+
+def test_idle_cpus_are_read_from_the_kernel(tmp_path: Path) -> None:
+    (tmp_path / "proc").mkdir()
+    (tmp_path / "proc" / "stat").write_text("cpu  10 20 30 400 50 0 0 0 0 0\ncpu0 1 2 3 4 5\n")
+    assert idle_seconds(tmp_path) == pytest.approx(450 / os.sysconf("SC_CLK_TCK"))
+    assert idle_seconds(tmp_path / "nowhere") is None
+
+
 # --- real trials
 
 
@@ -228,6 +257,7 @@ def test_a_heavy_network_is_the_bottleneck_and_more_actors_are_said_to_gain_noth
         assert outcome.predicted > 1.3
         if outcome.measured is not None:  # else the time was over, which is told; on a busy machine neither may help
             assert outcome.advised == (outcome.measured > doctor.WORTH)
+            assert outcome.advised or outcome.why_not.startswith(("measured", "for other work leaves"))
     assert any(outcome.measured is not None for outcome in tried)
     for actors in ("env.workers=subprocess", "pool=process"):
         assert of(found, actors).predicted < doctor.PROMISING
