@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,6 +16,7 @@ from rookery.run.alone import Watch, step_alone
 from rookery.run.candidates import OTHER, SAME, Finding
 from rookery.run.doctor import Diagnosis, Outcome, examine
 from rookery.run.places import handing_round, handing_row, useful
+from rookery.run.remarks import idle_seconds
 from rookery.run.resolve import Config, load_config
 from rookery.run.trial import SHARES, open_trial
 
@@ -86,6 +89,21 @@ def test_quick_envs_lose_in_processes_and_gain_in_one() -> None:
     assert back.predicted == pytest.approx(1 / (0.5 + 0.5 * 4e4 / 2e5))
 
 
+def test_one_env_that_sleeps_is_told_to_have_company_which_changes_learning() -> None:
+    shares = dict.fromkeys(SHARES, 0.0) | {"env": 1.0}
+    found = places.several_envs(config(), Finding(shares, "eager", 1, 2, 0, 1e7, 0.1, 1, 1e7, 0.0))
+    assert found is not None
+    assert found.overrides == ("env.num=8", "env.workers=subprocess", "env.workers.processes=8")
+    assert found.predicted == pytest.approx(8 * 1e7 / (1e7 + handing_row(8)))
+    assert not found.learns_the_same
+    assert places.several_envs(config("env.num=4"), finding(0.0, 4e7, env=1.0)) is None
+    quick = places.several_envs(
+        config(), Finding(shares, "eager", 1, 2, 0, 1e4, 0.1, 1, 1e4, 1.0)
+    )  # 10 µs of computing
+    assert quick is not None
+    assert quick.predicted == pytest.approx(2 * 1e4 / (1e4 + handing_row(2)))
+
+
 def test_a_pool_has_the_same_envs_in_all_and_hands_over_once_a_round() -> None:
     found = places.process_pool(config("env.num=4"), finding(0.0, 4e7, rows=8, env=0.8, act=0.1, update=0.1))
     assert found is not None
@@ -153,6 +171,32 @@ def test_changes_that_use_the_same_cpus_are_not_joined() -> None:
     assert not doctor._rivals(advised("pool.workers=2"), advised("poolside=2"))
 
 
+@pytest.mark.parametrize(
+    ("overrides", "idle", "predicted", "told"),
+    [
+        (("learning.learners=2",), 0.1, 1.9, "for other work leaves 0.1 CPUs free now; try it on a quiet machine"),
+        (("learning.learners=2",), 0.9, 1.9, "measured 0.94 ×"),  # a CPU was free, and it did not help
+        (("learning.learners=2",), None, 1.9, "measured 0.94 ×"),
+        (("learning.learners=2",), 0.1, 1.1, "measured 0.94 ×"),
+        (("learning.mode=compiled",), 0.1, 1.9, "measured 0.94 ×"),  # needs no further CPU
+    ],
+)
+def test_what_needs_cpus_that_others_have_is_not_said_to_be_useless(
+    overrides: tuple[str, ...], idle: float | None, predicted: float, told: str
+) -> None:
+    trial: Any = SimpleNamespace(idle=idle, per_step=lambda: 1.0, setup_seconds=0.0)
+    outcome = Outcome(list(overrides), predicted, SAME, "", measured=0.94)
+    doctor._judge(outcome, candidates.Candidate(overrides, predicted, SAME), config(), trial, trial)
+    assert (outcome.why_not, outcome.advised) == (told, False)
+
+
+def test_idle_cpus_are_read_from_the_kernel(tmp_path: Path) -> None:
+    (tmp_path / "proc").mkdir()
+    (tmp_path / "proc" / "stat").write_text("cpu  10 20 30 400 50 0 0 0 0 0\ncpu0 1 2 3 4 5\n")
+    assert idle_seconds(tmp_path) == pytest.approx(450 / os.sysconf("SC_CLK_TCK"))
+    assert idle_seconds(tmp_path / "nowhere") is None
+
+
 # --- real trials
 
 
@@ -213,6 +257,7 @@ def test_a_heavy_network_is_the_bottleneck_and_more_actors_are_said_to_gain_noth
         assert outcome.predicted > 1.3
         if outcome.measured is not None:  # else the time was over, which is told; on a busy machine neither may help
             assert outcome.advised == (outcome.measured > doctor.WORTH)
+            assert outcome.advised or outcome.why_not.startswith(("measured", "for other work leaves"))
     assert any(outcome.measured is not None for outcome in tried)
     for actors in ("env.workers=subprocess", "pool=process"):
         assert of(found, actors).predicted < doctor.PROMISING

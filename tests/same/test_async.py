@@ -1,5 +1,6 @@
 """Asynchronous pools: nothing is lost or counted twice, lag is measured and bounded, limits are met."""
 
+import itertools
 import os
 import signal
 
@@ -62,6 +63,16 @@ def test_workers_that_are_too_far_ahead_wait_so_that_the_ratio_of_updates_and_st
         for _ in trainer:
             pass
         assert trainer.steps == 800
+
+
+def test_time_in_which_workers_step_during_updates_is_not_counted_twice():
+    with trainer_of("impala", IMPALA, "train.max_steps=603") as trainer:
+        ticks = itertools.count(1)
+        trainer.pool.times = lambda: (next(ticks) * 10**10, 0)  # ten seconds of stepping between any two looks
+        rounds(trainer, 100)
+        spent = trainer.meters.phases.seconds()
+        assert min(spent.values()) >= 0
+        assert spent["env"] > 0
 
 
 def test_a_killed_worker_is_replaced_while_the_other_goes_on():

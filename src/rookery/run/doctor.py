@@ -33,6 +33,8 @@ from rookery.run.trial import SHARES, Trial, changed, open_trial
 
 PROMISING = 1.03  # predicted gain from which a change is measured
 WORTH = 1.05  # measured gain from which it is advised
+PROMISES = 1.2  # predicted gain that is not given up because a busy machine does not show it
+FREE = 0.5  # idle CPUs below which a machine is busy
 TURNS = 3  # of each of the two trials that are compared, at most
 LONGEST = (
     1.5  # times `seconds`, at least LEAST seconds, after which nothing further is begun: building and long rollouts
@@ -187,6 +189,8 @@ def _judge(outcome: Outcome, candidate: Candidate, config: Config, old: Trial, n
     more_setup = new.setup_seconds - old.setup_seconds
     if gain <= WORTH:
         outcome.why_not = f"measured {gain:.2f} ×"
+        if candidate.predicted >= PROMISES and _uses_cpus(candidate) and old.idle is not None and old.idle < FREE:
+            outcome.why_not = f"for other work leaves {old.idle:.1f} CPUs free now; try it on a quiet machine"
     elif not candidate.learns_the_same:
         outcome.why_not = candidate.effect
     elif steps and more_setup > 1 and more_setup > saved:
@@ -194,6 +198,11 @@ def _judge(outcome: Outcome, candidate: Candidate, config: Config, old: Trial, n
             f"building takes {more_setup:.0f} s once, more than the run of {steps} steps saves ({saved:.0f} s)"
         )
     outcome.advised = not outcome.why_not
+
+
+def _uses_cpus(candidate: Candidate) -> bool:
+    keys = [text.partition("=")[0] for text in candidate.overrides]
+    return any(key == name or key.startswith(f"{name}.") for key in keys for pair in RIVALS[:2] for name in pair)
 
 
 def _untried(candidate: Candidate, told: str = "") -> Outcome:

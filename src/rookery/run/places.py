@@ -29,6 +29,7 @@ from rookery.run.resolve import Config
 from rookery.run.threads import thread_gain
 
 MOST = 64  # processes of envs; each takes memory for an interpreter
+FEW = 8  # envs in place of one, at most
 WORKERS = 2  # pool workers per CPU, at most: each has networks, and torch
 EXCHANGE = 1.5e6  # nanoseconds of an update that several learners wait for one another
 
@@ -71,10 +72,10 @@ def _described(config: Config, finding: Finding) -> str:
     return f"a step of {count} takes {duration(finding.row)}, {finding.computing:.0%} of it computing"
 
 
-def _envs_faster(config: Config, finding: Finding, row: float) -> float:
-    """Gain if a row of every collector takes so long; evaluations step their envs in the same way."""
+def _envs_faster(config: Config, finding: Finding, row: float, most: float = math.inf) -> float:
+    """Gain if a row of every collector takes so long, `most` times shorter at most; evaluations step their envs in the same way."""
     now = finding.shares["env"] * finding.step * config.env.num * _at_once(config)
-    times = max(now, 1.0) / max(row, 1.0)
+    times = min(max(now, 1.0) / max(row, 1.0), most)
     return amdahl(finding.shares, {"env": times, "eval": min(max(times, 1.0), float(config.eval.num))})
 
 
@@ -89,12 +90,26 @@ def env_workers(config: Config, finding: Finding) -> Candidate | None:
     if env.num == 1 or (not inline and processes in (there, 1)):
         return None
     processes = max(processes, 2)
-    predicted = _envs_faster(config, finding, row_in(processes, env.num, finding, at_once))
+    row = row_in(processes, env.num, finding, at_once)
+    predicted = _envs_faster(config, finding, row, most=processes / there)
     told = (
         f"{_described(config, finding)}, handing it to {processes} processes about {duration(handing_row(processes))}"
     )
     change = ("env.workers=subprocess",) if inline else ()
     return Candidate((*change, f"env.workers.processes={processes}"), predicted, SAME, told)
+
+
+def several_envs(config: Config, finding: Finding) -> Candidate | None:
+    """One env cannot be shared by processes; several can, but they change learning."""
+    env = config.env
+    count = useful(FEW, finding, _at_once(config))
+    if env.num > 1 or env.several or env.engine in ("native", "envpool") or env.workers.mode != "inline" or count < 2:
+        return None
+    row = finding.row + handing_row(count)  # each in its own process, and useful() leaves no CPU too few
+    now = finding.shares["env"] * finding.step * _at_once(config)
+    predicted = amdahl(finding.shares, {"env": min(count * max(now, 1.0) / max(row, 1.0), float(count))})
+    changes = (f"env.num={count}", "env.workers=subprocess", f"env.workers.processes={count}")
+    return Candidate(changes, predicted, OTHER, f"{_described(config, finding)}; only several envs can be shared out")
 
 
 def inline_envs(config: Config, finding: Finding) -> Candidate | None:
@@ -196,5 +211,13 @@ def two_learners(config: Config, finding: Finding) -> Candidate | None:
     return Candidate(("learning.learners=2",), amdahl(finding.shares, {"update": times}), ROUNDING, told)
 
 
-PLACES: tuple[Maker, ...] = (env_workers, inline_envs, process_pool, local_pool, asynchronous, two_learners)
+PLACES: tuple[Maker, ...] = (
+    env_workers,
+    several_envs,
+    inline_envs,
+    process_pool,
+    local_pool,
+    asynchronous,
+    two_learners,
+)
 ALL: tuple[Maker, ...] = (*CANDIDATES, *PLACES)

@@ -24,6 +24,15 @@ def remarks(config: Config, quota: int, saved: tuple[int, float] | None, root: P
     return found
 
 
+def idle_seconds(root: Path = Path("/")) -> float | None:
+    """Seconds that CPUs of this machine had nothing to do since it was started, all of them together; None where nobody says."""
+    try:
+        fields = (root / "proc/stat").read_text().splitlines()[0].split()
+        return (int(fields[4]) + int(fields[5])) / os.sysconf("SC_CLK_TCK")  # idle, and waiting for a disk
+    except (OSError, ValueError, IndexError):
+        return None
+
+
 def _load(quota: int, root: Path) -> Iterator[str]:
     load = _first_number(root / "proc/loadavg")
     if load is not None and load > quota + 0.5:

@@ -15,6 +15,7 @@ import logging
 import math
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from time import perf_counter_ns
 from typing import Any
 
 from rookery.acting.actor import Message
@@ -149,8 +150,9 @@ class Trainer:
         if not self._ahead():
             self.pool.submit(messages, self.rows, steps=left)
         wait = not any(player.store is not None and player.store.ready() for player in self.players.values())
+        started = perf_counter_ns()
         gathered = self.pool.gather(wait)
-        self._count_times()
+        self._count_times(perf_counter_ns() - started)
         self.meters.phases.switch(SAMPLE)
         for collector, chunks in gathered:
             self._take(collector, chunks)
@@ -235,11 +237,13 @@ class Trainer:
         """Scheduled numbers of the last round; of several players, by player."""
         return self.players.knob_values()
 
-    def _count_times(self) -> None:
-        env, act = self.pool.times()
-        self.meters.phases.add(ENV, env - self._times[0])
-        self.meters.phases.add(ACT, act - self._times[1])
-        self._times = (env, act)
+    def _count_times(self, waited: int | None = None) -> None:
+        """`waited` nanoseconds for workers: asynchronously they were at it during updates, too, which is not counted twice."""
+        before, self._times = self._times, self.pool.times()
+        env, act = self._times[0] - before[0], self._times[1] - before[1]
+        part = 1.0 if waited is None else min(1.0, waited / max(env + act, 1))
+        self.meters.phases.add(ENV, int(env * part))
+        self.meters.phases.add(ACT, int(act * part))
 
     # --- when to stop ---
 

@@ -20,6 +20,7 @@ from rookery.run.clock import PHASES
 from rookery.run.experiment import make_sink
 from rookery.run.machine import settings
 from rookery.run.parts import EnvFactory, build_parts, choose_mode
+from rookery.run.remarks import idle_seconds
 from rookery.run.resolve import Config, load_config
 from rookery.run.sinks import Sinks
 from rookery.run.threads import work_of
@@ -47,6 +48,7 @@ class Trial:
         self.saved: tuple[int, float] | None = None  # (bytes, seconds) of the checkpoint that was tried
         self.slices: list[float] = []  # nanoseconds per env step
         self.over = 0.0  # seconds that a slice took longer than was asked for: rollouts are measured to their end
+        self.idle: float | None = None  # CPUs that had nothing to do during the last slice, other work included
         try:
             self._warm_up()
         except BaseException:
@@ -64,7 +66,7 @@ class Trial:
         """One slice: rounds until the time is over and the last one has learnt."""
         trainer = self.trainer
         with settings(trainer.threads.count):
-            steps, started = trainer.steps, time.perf_counter_ns()
+            steps, idle, started = trainer.steps, idle_seconds(), time.perf_counter_ns()
             learnt, end = False, started + int(seconds * 1e9)
             while not (learnt and time.perf_counter_ns() >= end):
                 before = trainer.updates
@@ -72,6 +74,8 @@ class Trial:
                 learnt = trainer.updates > before
             took = time.perf_counter_ns() - started
             self.slices.append(took / (trainer.steps - steps))
+            now = idle_seconds()
+            self.idle = None if idle is None or now is None else (now - idle) * 1e9 / took
             self.over = max(self.over, took * 1e-9 - seconds)
 
     def costs(self) -> dict[str, float]:
