@@ -96,7 +96,9 @@ def examine(
             trial.time_seldom(patience=seconds / 4)
             diagnosis, finding = _diagnosed(config, trial, env, seconds)
             found = [candidate for make in CANDIDATES if (candidate := make(config, finding)) is not None]
-            found.sort(key=lambda candidate: -candidate.predicted)
+            found.sort(
+                key=lambda c: ("learning.mode=compiled" in c.overrides, -c.predicted)
+            )  # building may take all the time
             count = sum(candidate.predicted >= PROMISING for candidate in found)
             share = 0.75 * seconds / max(count + (count > 1), 1)
             for candidate in dict.fromkeys(found):
