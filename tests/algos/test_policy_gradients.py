@@ -298,7 +298,7 @@ def test_the_auxiliary_update_of_ppg_can_be_traced():
     assert "auxiliary/loss" in trace(it, "auxiliary", auxiliary_batch(it, 0))[2]["metrics"]
 
 
-@pytest.mark.slow
+@pytest.mark.matrix
 def test_the_compiled_auxiliary_update_equals_the_eager_one(artefacts):
     eager, compiled = (learner(CASES["ppg"][0](), mode, artefacts) for mode in ("eager", "compiled"))
     for i in range(10):

@@ -322,7 +322,7 @@ def test_kill_9_inside_a_save_never_loses_the_newest_committed_checkpoint(tmp_pa
 
 @pytest.mark.slow
 def test_kill_9_at_many_points(tmp_path: Path) -> None:
-    kill_at_random(tmp_path, times=300, seed=2)
+    kill_at_random(tmp_path, times=150, seed=2)
 
 
 CHANGES = ("os.link", "os.rename", "os.mkdir", "os.remove", "os.rmdir", "shutil.rmtree")

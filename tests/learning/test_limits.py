@@ -157,7 +157,7 @@ def test_what_a_limit_remembers_is_saved_and_restored(kind):
     assert all(torch.equal(t, b.tensors[key]) for key, t in a.tensors.items())
 
 
-@pytest.mark.slow
+@pytest.mark.matrix
 @pytest.mark.parametrize("kind", ["clip_momentum", "ignore_momentum_norm"])
 def test_the_compiled_execution_equals_the_eager_one(kind, artefacts):
     eager, compiled = learner(Limited(kind)), learner(Limited(kind), "compiled", artefacts)

@@ -146,7 +146,7 @@ def test_a_restored_learner_goes_on_bit_for_bit():
     assert a.weights_sha256() == b.weights_sha256()
 
 
-@pytest.mark.slow
+@pytest.mark.matrix
 def test_compiled_equals_eager_with_the_same_noise(artefacts):
     eager, compiled = dqn(), dqn("compiled", artefacts)
     for i in range(10):

@@ -264,7 +264,7 @@ def test_a_heavy_network_is_the_bottleneck_and_more_actors_are_said_to_gain_noth
         assert not of(found, actors).advised
 
 
-@pytest.mark.slow
+@pytest.mark.matrix
 def test_cartpole_stays_in_one_process_and_comes_back_to_it(two_cpus: None) -> None:
     found = examine(config(*FILL, "env.num=4", env="CartPole-v1"), seconds=2.0)
     for processes in ("env.workers=subprocess", "pool=process"):
@@ -278,7 +278,7 @@ def test_cartpole_stays_in_one_process_and_comes_back_to_it(two_cpus: None) -> N
     assert back.advised
 
 
-@pytest.mark.slow
+@pytest.mark.matrix
 def test_envs_that_compute_get_no_more_processes_than_cpus(two_cpus: None) -> None:
     found = examine(config(*FILL, "env.num=4", env="run.doctor_envs:Computes"), seconds=1.0)
     assert found.bottleneck == "env"

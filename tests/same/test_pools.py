@@ -15,6 +15,7 @@ from same.test_env_workers import COMMON as WORDS
 pytestmark = pytest.mark.slow
 
 COMMON = [*WORDS[1:], "env.num=2"]
+NAMED = ("ppo", "dqn", "sac", "r2d2")  # on Ray in every run of the tests
 
 
 def trainer_of(algo, kind, *words, callbacks=()):
@@ -60,7 +61,9 @@ def test_processes_learn_the_same_weights_and_a_run_may_change_over_in_the_middl
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("algo", CASES)
+@pytest.mark.parametrize(
+    "algo", [name if name in NAMED else pytest.param(name, marks=pytest.mark.matrix) for name in CASES]
+)
 def test_ray_learns_the_same_weights_with_a_resume_in_the_middle(algo, cluster):
     expected = straight(algo, "local")
     assert straight(algo, "ray") == expected

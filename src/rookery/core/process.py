@@ -17,6 +17,7 @@ from rookery.core.child import END, FAILED, HUNG, Failure, pack, unpack
 from rookery.core.cpus import BOUND
 from rookery.core.errors import ConfigError, EnvError, UsageError
 
+STARTING = 300.0  # seconds for a process to import torch and make what it is for
 GUARD = (
     'a script that starts worker processes is imported by them: what it does must stand under `if __name__ == "__main__":`, '
     "or set env.workers.start=fork"

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from rookery.core.child import unpack
 from rookery.core.errors import BrokenView, ConfigError, LearnerLost
-from rookery.core.process import Lost, Process
+from rookery.core.process import STARTING, Lost, Process
 from rookery.core.rng import Streams
 from rookery.core.sharing import Ground, Layout, layout_of
 from rookery.core.tree import Tree, flatten
@@ -29,7 +29,6 @@ from rookery.learning.ring import Ring, Witness, meeting, rows_in
 from rookery.learning.words import Rows
 
 log = logging.getLogger("rookery.learning")
-STARTING = 300.0  # seconds for a process to import torch and build its networks
 PARTING = 3.0  # seconds for a process to end
 ALIKE = 1e-3  # relative distance of two gradients; rounding is far below, a loss that cannot be shared far above
 BY_NAME = ("BatchNorm", "BatchRenorm", "Dropout")  # parts of the names of classes, users' own ones included

@@ -13,7 +13,7 @@ import numpy as np
 from rookery.core.child import ANSWER, live, pack, unpack
 from rookery.core.chunk import Chunk
 from rookery.core.forkserver import forget_server
-from rookery.core.process import Lost, Process
+from rookery.core.process import STARTING, Lost, Process
 from rookery.core.sharing import Ground, Layout, Shared, layout_of
 from rookery.core.tree import flatten, unflatten
 from rookery.learning.published import Weights
@@ -77,14 +77,19 @@ class PipeLine:
     def collect(self, orders: Orders) -> None:
         self._process.ask("collect", orders, self._layout())
 
+    @property
+    def _patience(self) -> float:
+        """Seconds without a sign of life: as long as its envs may take, but a process that has not answered yet imports torch first."""
+        return self._still if self._process.answered else self._still + STARTING
+
     def ready(self, seconds: float = 0.0) -> bool:
         if self._process.pipe.poll(seconds):
             return True
         now, moves = time.monotonic(), int(self._beats.arrays["beats"][0])
         if moves != self._seen or not self._since:
             self._seen, self._since = moves, now
-        elif now - self._since > self._still:
-            raise Lost(f"did not move for {self._still:g} s")
+        elif now - self._since > self._patience:
+            raise Lost(f"did not move for {self._patience:g} s")
         return False
 
     def answer(self, name: str) -> Any:
