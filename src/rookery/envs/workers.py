@@ -33,7 +33,7 @@ from rookery.core.tree import Tree, flatten, tree_copy_into, unflatten
 from rookery.envs.faults import FaultConfig
 from rookery.envs.process import EnvProcess
 from rookery.envs.replay import saved_envs
-from rookery.envs.settings import Settings
+from rookery.envs.settings import told_in
 from rookery.envs.vector import Step, VectorEnv
 from rookery.envs.worker import MARKED, PLAIN, STEP, MakeGroup
 
@@ -144,9 +144,7 @@ class Workers(VectorEnv):
         self.exactness, self._ready = state["exactness"], bool(envs)
         self._fresh[:] = False
         if envs:
-            settings = Settings(1)
-            settings.restore(0, envs["0"].get("settings"))
-            self._told = dict(settings.now)
+            self._told = dict(told_in(state))
         for process in self._there() if envs else ():
             lo, hi = process.rows
             part = {"exactness": state["exactness"], "envs": {str(i - lo): envs[str(i)] for i in range(lo, hi)}}

@@ -25,10 +25,12 @@ from rookery.core.errors import EnvError, RookeryError
 from rookery.core.process import Lost
 from rookery.core.rng import Streams
 from rookery.envs.faults import Patience
+from rookery.envs.settings import plain
 from rookery.learning.learner import Learner
 from rookery.learning.published import Weights, published
 from rookery.run.chunks import copied
 from rookery.run.line import Abandoned, Line
+from rookery.run.pool import reason_of, told_before
 from rookery.run.resolve import Config
 from rookery.run.station import Haul, Orders, Recipe, generators_of
 
@@ -212,6 +214,9 @@ class RemotePool:
             for w in range(len(self)):
                 if saved[str(w)] is not None:
                     self._conditions[w] = self._asked(w, "restore", saved[str(w)])
+                    continue
+                for call in self._told.values():
+                    self._asked(w, "call", *call)
 
     def _recipe(self, w: int) -> Recipe:
         return Recipe(self.config, w, self.factory, registry.imported(), self._renewed[w])
@@ -319,14 +324,21 @@ class RemotePool:
                 saved[str(w)] = told.get("collector")
                 for name, state in told.get("generators", {}).items():
                     self.streams.numpy(name).bit_generator.state = state
-        return saved
+        if None in saved.values():
+            with suppress(TypeError):  # it cannot be saved, as the envs have said
+                saved["told"] = [plain(list(call)) for call in self._told.values()]
+        return saved | reason_of(self._reason)
 
     def restore(self, state: dict[str, Any]) -> None:
         """Workers take over when they are needed next: by then the streams are restored, too."""
         for w in list(self._orders):
             self._haul(w)  # what was collected before a divergence is not the restored run's
         self._done, self._saved, self._behind = [], state, True
-        self._renewed = [int(n) for n in state.get("renewed", self._renewed)]
+        self._told = dict(told_before(state))
+        self._reason = state.get("reason", "exact") if self._reason == "exact" else self._reason
+        # those that are here already keep their streams, and their successors never get the same again
+        before = state.get("renewed", self._renewed)
+        self._renewed = [max(int(n), now) for n, now in zip(before, self._renewed)]
 
     def close(self) -> None:
         lines, self._lines = self._lines, []
