@@ -265,3 +265,30 @@ def test_good_steps_make_up_for_failures(caplog):
         recorded(trainer, 4)
     # strain 1, 1.8, 2.6, … 5.0, and 5.8 is more than renewals=5: each cycle of 4 steps makes up for 4/20 of a failure
     assert caplog.text.count("A new env takes its place") == 6
+
+
+def test_envs_that_were_given_up_are_told_what_the_others_were_when_the_run_is_resumed(caplog):
+    with trainer_of("subprocess", "env.faults.renewals=2", fault="kill", when=1, only=0) as trainer:
+        trainer.pool.collectors[0].reset()
+        trainer.foreach_env("set_phase", 3)
+        recorded(trainer, 1)
+        assert trainer.pool.metrics()["env/given_up"] == 2.0
+        state = trainer.pool.collectors[0].state()
+    for mode in ("subprocess", "inline"):
+        with trainer_of(mode) as again:
+            again.pool.collectors[0].restore(state)
+            assert again.foreach_env("phase") == [3] * 4
+
+
+def test_async_does_not_wait_for_a_busy_worker_that_was_given_up_at_a_checkpoint():
+    with trainer_of("async", "env.faults.renewals=0", "env.workers.ready=1", seconds=0.1) as trainer:
+        env, action = trainer.pool.collectors[0].env, np.zeros(4, np.int64)
+        env.reset()
+        busy = np.flatnonzero(env.step(action).busy)
+        os.kill(env.pids[busy[0]], signal.SIGKILL)
+        env.state()
+        assert env.given_up == 1
+        for _ in range(8):
+            step = env.step(action, 1)  # the last step of a run: it must come
+            assert np.count_nonzero(step.valid) == 1
+        assert not env.busy[busy[0]]
