@@ -284,7 +284,9 @@ def test_async_does_not_wait_for_a_busy_worker_that_was_given_up_at_a_checkpoint
     with trainer_of("async", "env.faults.renewals=0", "env.workers.ready=1", seconds=0.1) as trainer:
         env, action = trainer.pool.collectors[0].env, np.zeros(4, np.int64)
         env.reset()
-        busy = np.flatnonzero(env.step(action).busy)
+        while not env.step(action).busy.any():
+            pass  # all came at once
+        busy = np.flatnonzero(env.busy)
         os.kill(env.pids[busy[0]], signal.SIGKILL)
         env.state()
         assert env.given_up == 1
