@@ -7,6 +7,7 @@ import time
 import numpy as np
 import pytest
 
+from faults.commands import in_process, quick
 from faults.numbered import Rows
 from rookery import Trainer, load_config
 from rookery.core.errors import EnvError
@@ -294,3 +295,17 @@ def test_async_does_not_wait_for_a_busy_worker_that_was_given_up_at_a_checkpoint
             step = env.step(action, 1)  # the last step of a run: it must come
             assert np.count_nonzero(step.valid) == 1
         assert not env.busy[busy[0]]
+
+
+@everywhere
+def test_an_env_that_calls_sys_exit_is_replaced_like_one_that_raises(mode, tmp_path):
+    with trainer_of(mode, fault="sys.exit", when=5, only=1, marks=tmp_path) as trainer:
+        recorded_until_renewed(trainer)
+        assert trainer.pool.collectors[0].env.renewals == 1
+
+
+def test_an_env_that_calls_sys_exit_for_ever_does_not_end_the_command_as_if_all_were_well(tmp_path):
+    changes = ["env.faults.renewals=0", "env.kwargs={fault: sys.exit, when: 5}", "train.max_steps=64"]
+    done = in_process("train", "--env", ENV, *quick("ppo", *changes), "--out", "run", folder=tmp_path)
+    assert done.code == 3
+    assert "step failed: SystemExit: 0" in done.err

@@ -137,7 +137,13 @@ class Workers(VectorEnv):
         settings.begin(0)
         for process in self.processes:
             for i in range(*process.rows):  # of a worker that was given up, the next episode: a resumed run tries again
-                lost = {"episode": int(episode[i]), "seed": None, "length": 0, "total": 0.0, "settings": settings.state(0)}
+                lost = {
+                    "episode": int(episode[i]),
+                    "seed": None,
+                    "length": 0,
+                    "total": 0.0,
+                    "settings": settings.state(0),
+                }
                 envs[str(i)] = saved.get(process.number, {"envs": {}})["envs"].get(str(i - process.rows[0]), lost)
         return {"exactness": self.exactness, "envs": envs}
 
