@@ -62,6 +62,7 @@ class RemotePool:
         self._behind = True  # the workers do not have the states of the random generators yet
         self._reason = "exact"
         self._saved: dict[str, Any] | None = None
+        self._missed: set[int] = set()  # workers of whom a chunk was dropped, for the run is ending
         self._gone: set[int] = set()  # workers that are lost and not replaced, for the run is ending
         self.interrupted: Callable[[], Any] = lambda: None  # says whether the run has been told to end
         self.spare: Any = None  # an env that was made here to know its spaces; closed with the pool
@@ -161,7 +162,8 @@ class RemotePool:
                 while not self._bring() and not self._done and wait and self._orders:
                     time.sleep(NAP)
                 return [self._done.pop(0)] if self._done else []
-            self._done += [(w, self._haul(w)) for w in sorted(self._orders)]
+            for w in sorted(self._orders):
+                self._done.append((w, self._haul(w)))
         except Abandoned:
             self._drop()
         done, self._done = self._done, []
@@ -169,6 +171,7 @@ class RemotePool:
 
     def _drop(self) -> None:
         """Of a round that cannot be completed nothing is counted."""
+        self._missed |= {*self._orders, *(w for w, _ in self._done)}
         for w in set(self._orders) - self._gone:
             with suppress(Lost, RookeryError):
                 self._lines[w].answer("collect")
@@ -327,13 +330,15 @@ class RemotePool:
         if None in saved.values():
             with suppress(TypeError):  # it cannot be saved, as the envs have said
                 saved["told"] = [plain(list(call)) for call in self._told.values()]
+        if ahead := sorted(self._missed.union(w for w, _ in self._done)):
+            saved["ahead"] = ahead  # their envs have gone on, but nobody will have learnt from it
         return saved | reason_of(self._reason)
 
     def restore(self, state: dict[str, Any]) -> None:
         """Workers take over when they are needed next: by then the streams are restored, too."""
         for w in list(self._orders):
             self._haul(w)  # what was collected before a divergence is not the restored run's
-        self._done, self._saved, self._behind = [], state, True
+        self._done, self._saved, self._behind, self._missed = [], state, True, set()
         self._told = dict(told_before(state))
         self._reason = state.get("reason", "exact") if self._reason == "exact" else self._reason
         # those that are here already keep their streams, and their successors never get the same again
