@@ -167,7 +167,7 @@ class Trainer:
         for player in self.players.values():
             if isinstance(player.store, ReplayStore):
                 owed = max(owed, player.store.owed / (player.config.store.updates_per_step * rows))
-        return max(owed, self.pool.waiting) > chunks
+        return owed + self.pool.waiting > chunks
 
     def _go_on(self) -> bool:
         """Let workers that are done go on; true if so many chunks wait that they should be stored first."""
