@@ -165,7 +165,7 @@ class Trainer:
         chunks = (self.config.pool.ahead or math.inf) * self.config.pool.workers
         rows, owed = self.rows * self.config.env.num, 0.0
         for player in self.players.values():
-            if isinstance(player.store, ReplayStore):
+            if isinstance(player.store, ReplayStore) and player.store.ready():  # else it waits for steps itself
                 owed = max(owed, player.store.owed / (player.config.store.updates_per_step * rows))
         return owed + self.pool.waiting > chunks
 
