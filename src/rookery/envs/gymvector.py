@@ -229,7 +229,7 @@ class FromVector(VectorEnv):
             )
             raise EnvError(f"{where}: the reward is {self._out.reward[i]}")
 
-    def _failed(self, doing: str, error: Exception) -> EnvError:
+    def _failed(self, doing: str, error: BaseException) -> EnvError:
         return EnvError(f"{self.name} (worker {self.worker}): {doing} failed: {type(error).__name__}: {error}")
 
     def _autoreset_mode(self) -> AutoresetMode:
