@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import time
 from pathlib import Path
 
@@ -30,6 +31,8 @@ class Fault:
             mark.touch()
         if self.fault == "raise":
             raise ValueError("the gripper is stuck")
+        if self.fault == "exit":
+            sys.exit(0)
         if self.fault == "hang":
             time.sleep(1000)
         if self.fault == "kill":

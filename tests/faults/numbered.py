@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import time
 from pathlib import Path
 
@@ -60,6 +61,8 @@ class Numbered(gymnasium.Env):
             os.kill(os.getpid(), signal.SIGSEGV)
         if self.fault == "hang":
             time.sleep(1000)
+        if self.fault == "sys.exit":
+            sys.exit(0)
         if self.fault == "exit":
             os._exit(7)
 

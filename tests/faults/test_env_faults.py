@@ -7,6 +7,7 @@ import time
 import numpy as np
 import pytest
 
+from faults.commands import in_process, quick
 from faults.numbered import Rows
 from rookery import Trainer, load_config
 from rookery.core.errors import EnvError
@@ -265,3 +266,46 @@ def test_good_steps_make_up_for_failures(caplog):
         recorded(trainer, 4)
     # strain 1, 1.8, 2.6, … 5.0, and 5.8 is more than renewals=5: each cycle of 4 steps makes up for 4/20 of a failure
     assert caplog.text.count("A new env takes its place") == 6
+
+
+def test_envs_that_were_given_up_are_told_what_the_others_were_when_the_run_is_resumed(caplog):
+    with trainer_of("subprocess", "env.faults.renewals=2", fault="kill", when=1, only=0) as trainer:
+        trainer.pool.collectors[0].reset()
+        trainer.foreach_env("set_phase", 3)
+        recorded(trainer, 1)
+        assert trainer.pool.metrics()["env/given_up"] == 2.0
+        state = trainer.pool.collectors[0].state()
+    for mode in ("subprocess", "inline"):
+        with trainer_of(mode) as again:
+            again.pool.collectors[0].restore(state)
+            assert again.foreach_env("phase") == [3] * 4
+
+
+def test_async_does_not_wait_for_a_busy_worker_that_was_given_up_at_a_checkpoint():
+    with trainer_of("async", "env.faults.renewals=0", "env.workers.ready=1", seconds=0.1) as trainer:
+        env, action = trainer.pool.collectors[0].env, np.zeros(4, np.int64)
+        env.reset()
+        while not env.step(action).busy.any():
+            pass  # all came at once
+        busy = np.flatnonzero(env.busy)
+        os.kill(env.pids[busy[0]], signal.SIGKILL)
+        env.state()
+        assert env.given_up == 1
+        for _ in range(8):
+            step = env.step(action, 1)  # the last step of a run: it must come
+            assert np.count_nonzero(step.valid) == 1
+        assert not env.busy[busy[0]]
+
+
+@everywhere
+def test_an_env_that_calls_sys_exit_is_replaced_like_one_that_raises(mode, tmp_path):
+    with trainer_of(mode, fault="sys.exit", when=5, only=1, marks=tmp_path) as trainer:
+        recorded_until_renewed(trainer)
+        assert trainer.pool.collectors[0].env.renewals == 1
+
+
+def test_an_env_that_calls_sys_exit_for_ever_does_not_end_the_command_as_if_all_were_well(tmp_path):
+    changes = ["env.faults.renewals=0", "env.kwargs={fault: sys.exit, when: 5}", "train.max_steps=64"]
+    done = in_process("train", "--env", ENV, *quick("ppo", *changes), "--out", "run", folder=tmp_path)
+    assert done.code == 3
+    assert "step failed: SystemExit: 0" in done.err

@@ -63,6 +63,16 @@ def test_an_env_that_raises_ends_the_run_with_its_place_and_cause(kind, pool):
 
 
 @kinds
+def test_an_env_that_calls_sys_exit_ends_the_run_as_an_error_of_its_own(kind):
+    with (
+        Trainer(load_config(overrides=words(kind, "exit"))) as trainer,
+        pytest.raises(EnvError, match="SystemExit: 0"),
+    ):
+        for _ in trainer:
+            pass
+
+
+@kinds
 def test_an_env_that_hangs_in_the_process_of_the_run_ends_it_with_code_3_and_its_stack(kind, tmp_path):
     started = time.monotonic()
     done = in_process("train", *words(kind, "hang"), "--out", "run", folder=tmp_path)

@@ -3,6 +3,7 @@
 import itertools
 import os
 import signal
+import time
 
 import pytest
 
@@ -63,6 +64,26 @@ def test_workers_that_are_too_far_ahead_wait_so_that_the_ratio_of_updates_and_st
         for _ in trainer:
             pass
         assert trainer.steps == 800
+
+
+def test_chunks_that_wait_and_updates_that_are_owed_count_together_when_workers_are_held_back(monkeypatch):
+    with trainer_of("dqn", DQN, "pool.ahead=1", "store.updates_per_step=0.5") as trainer:
+        monkeypatch.setattr(type(trainer.store), "ready", lambda _: True)
+        monkeypatch.setattr(type(trainer.store), "owed", 16)  # of two chunks of 16 steps: one per worker
+        assert not trainer._ahead()
+        monkeypatch.setattr(type(trainer.pool), "waiting", 1)
+        assert trainer._ahead()
+        monkeypatch.setattr(type(trainer.store), "owed", 8)
+        assert not trainer._ahead()
+
+
+def test_workers_are_not_held_back_for_updates_that_wait_for_their_steps():
+    starved = ["store.updates_per_step=0.5", "store.max_reuse=1"]  # a step is drawn once, but 8 draws are owed for it
+    with trainer_of("dqn", DQN, "pool.ahead=1", *starved, "train.max_steps=400") as trainer:
+        end = time.monotonic() + 60
+        while trainer.steps < 400:
+            trainer.round()
+            assert time.monotonic() < end, "workers and learner wait for one another"
 
 
 def test_time_in_which_workers_step_during_updates_is_not_counted_twice():

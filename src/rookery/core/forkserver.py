@@ -10,10 +10,12 @@ import atexit
 import os
 import shutil
 import tempfile
+import time
 from multiprocessing import current_process
 from multiprocessing.util import get_temp_dir
 
 FOLDER = "ROOKERY_SERVER_FOLDER"  # environment variable that the parent sets
+DYING = 5.0  # seconds that a killed parent may take until it is gone
 LONGEST = 107 - len("/pymp-12345678/listener-12345678")  # the name of a socket has at most 107 bytes
 
 
@@ -37,6 +39,9 @@ def forget_server() -> None:
 def _end(folder: str, server: int, parent: int) -> None:
     if os.getpid() != server:
         return
+    until = time.monotonic() + DYING  # its files are closed a moment before it is gone
+    while os.getppid() == parent and time.monotonic() < until:
+        time.sleep(0.005)
     if os.getppid() != parent:  # else the parent does it, and may still want it
         shutil.rmtree(folder, ignore_errors=True)
     os._exit(0)

@@ -91,6 +91,7 @@ class AsyncWorkers(Workers):
 
     def _send(self, action: Tree, most: int) -> dict[int, str]:
         """Give idle envs their actions, as many as may still be stepped; returns number → why of workers that are gone."""
+        self._busy[self._quarantined] = False  # given up while it was at work, perhaps between two steps
         idle = [process for process in self._able() if not self._busy[process.rows[0]]]
         chosen: list[EnvProcess] = []
         for process in idle:

@@ -17,6 +17,7 @@ from rookery.core.rng import Streams
 from rookery.envs import chains, goals, partial, probes
 from rookery.envs.adapters import FourTuple, accepts
 from rookery.envs.config import EnvConfig, Wrappers
+from rookery.envs.faults import ERRORS
 from rookery.envs.gymvector import FromVector
 from rookery.envs.vector import VectorEnv
 from rookery.envs.wrappers import wrap
@@ -197,7 +198,7 @@ def build(construct: Callable[[], Any], name: str, kwargs: dict[str, Any], index
         raise ConfigError(f"{name} cannot be made, {hint}") from error
     except TypeError as error:
         raise ConfigError(f"{name} cannot be made with env.kwargs={kwargs}: {error}") from error
-    except Exception as error:
+    except ERRORS as error:
         raise EnvError(f"making env {index} ({name}) with {kwargs} failed: {type(error).__name__}: {error}") from error
 
 

@@ -20,6 +20,7 @@ log = logging.getLogger(__name__)
 Seconds = Annotated[float, Field(gt=0, le=1e6)]
 FORGIVING = 20  # good steps that make up for one failure: 1 failure in 100 steps goes on for ever, 1 in 10 does not
 LONGEST_PAUSE = 30.0  # seconds
+ERRORS = (Exception, SystemExit)  # of an env's own code: sys.exit in it would end the run as if all were well
 
 
 class FaultConfig(Section):
@@ -36,7 +37,7 @@ class FaultConfig(Section):
 class Raised(EnvError):
     """The env's own code raised, so another env in its place may do better."""
 
-    def __init__(self, text: str, cause: Exception):
+    def __init__(self, text: str, cause: BaseException):
         super().__init__(text)
         self.__cause__ = cause
 

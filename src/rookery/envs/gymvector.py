@@ -22,7 +22,7 @@ from rookery.core.errors import CheckpointError, Diverged, EnvError, UsageError
 from rookery.core.tree import Tree, tree_take
 from rookery.envs.actions import batched, not_finite
 from rookery.envs.boundary import BadValue, Receiver
-from rookery.envs.faults import FaultConfig
+from rookery.envs.faults import ERRORS, FaultConfig
 from rookery.envs.replay import OTHER_ENGINE
 from rookery.envs.settings import BEFORE, Settings
 from rookery.envs.vector import SeedOf, Step, VectorEnv
@@ -73,7 +73,7 @@ class FromVector(VectorEnv):
         self._calls, self._busy = self._calls + 1, doing
         try:
             return call(*args, **kwargs)
-        except Exception as error:
+        except ERRORS as error:
             raise self._failed(doing, error) from error
         finally:
             self._busy = ""
@@ -229,7 +229,7 @@ class FromVector(VectorEnv):
             )
             raise EnvError(f"{where}: the reward is {self._out.reward[i]}")
 
-    def _failed(self, doing: str, error: Exception) -> EnvError:
+    def _failed(self, doing: str, error: BaseException) -> EnvError:
         return EnvError(f"{self.name} (worker {self.worker}): {doing} failed: {type(error).__name__}: {error}")
 
     def _autoreset_mode(self) -> AutoresetMode:

@@ -23,7 +23,7 @@ from rookery.core.errors import Diverged, EnvError, UsageError
 from rookery.core.tree import Tree, tree_copy_into
 from rookery.envs.actions import not_finite, quicken, split
 from rookery.envs.boundary import LARGEST, BadValue, number, reset_problem, step_problem
-from rookery.envs.faults import FaultConfig, Raised, Renewal, failure
+from rookery.envs.faults import ERRORS, FaultConfig, Raised, Renewal, failure
 from rookery.envs.replay import ENDED, ActionLog, differs, give_snapshot, saved_envs, snapshot_layers, take_snapshot
 from rookery.envs.settings import BEFORE, Call, Settings
 from rookery.envs.vector import ENDLESS, SeedOf, Step, VectorEnv, closely, same_spaces
@@ -126,7 +126,7 @@ class InProcess(VectorEnv):
         """Step env i. The hot path: everything rare is elsewhere."""
         try:
             result = self._calls[i](act)
-        except Exception as error:  # noqa: BLE001  # the env's own code
+        except ERRORS as error:  # the env's own code
             self._drop(i)
             self._renew(i, self._raised(i, "step", error, act))
             return
@@ -186,7 +186,7 @@ class InProcess(VectorEnv):
         self._at, self._resetting = i, True
         try:
             result = self.envs[i].reset(seed=self._seed[i])
-        except Exception as error:
+        except ERRORS as error:
             raise self._raised(i, "reset", error) from error
         finally:
             self._at, self._resetting = -1, False
@@ -301,7 +301,7 @@ class InProcess(VectorEnv):
                 obs, reward, terminated, truncated, _ = self._calls[i](act)
                 self._writers[i](i, obs)
                 self._total[i] += number(reward)
-            except Exception as error:
+            except ERRORS as error:
                 raise self._raised(i, "replaying the saved episode", error, act) from error
             self._length[i] += 1
             if terminated or truncated or self._length[i] >= self._limits[i]:
@@ -360,17 +360,17 @@ class InProcess(VectorEnv):
             return
         try:
             self.envs[i].close()
-        except Exception as error:  # noqa: BLE001  # it is broken anyway
+        except ERRORS as error:  # it is broken anyway
             log.debug("%s: close failed: %s", self._where(i), error)
         try:
             self._put(i, self._remake(self._first + i))
             self._tell(i, self._settings.now.values())
-        except Exception as error:
+        except ERRORS as error:
             raise self._raised(i, "making it anew", error) from error
         if self._layers is not None:
             self._layers[i] = snapshot_layers(self.envs[i]) or []
 
-    def _raised(self, i: int, doing: str, error: Exception, act: Any = None) -> Raised:
+    def _raised(self, i: int, doing: str, error: BaseException, act: Any = None) -> Raised:
         told = failure(self._where(i), doing, f"{type(error).__name__}: {error}", act, self.name)
         return Raised(told, error)
 

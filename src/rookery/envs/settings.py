@@ -55,6 +55,16 @@ class Settings:
         self.now = self._before[i] | {call[0]: call for _, call in self._during[i]}
 
 
+def told_in(state: dict[str, Any]) -> dict[str, Call]:
+    """Method → its last call, from the saved state of a vector env: of the first of its envs that knows, since all were told the same."""
+    found = Settings(1)
+    for saved in (state, *state.get("envs", {}).values()):
+        if saved.get("settings"):
+            found.restore(0, saved["settings"])
+            break
+    return found.now
+
+
 def plain(value: Any) -> Any:
     """The value as JSON would give it back; a TypeError if JSON cannot hold it."""
     if value is None or isinstance(value, bool | int | float | str):

@@ -19,6 +19,7 @@ import numpy as np
 from rookery.core.chunk import EpisodeEnd
 from rookery.core.errors import EnvError
 from rookery.envs.boundary import LARGEST, BadValue, number
+from rookery.envs.faults import ERRORS
 from rookery.envs.fronts import Front, Told
 from rookery.envs.multi import MultiEnv
 from rookery.envs.vector import CLOSELY
@@ -72,7 +73,7 @@ class Table:
         self.busy = self.resetting = True
         try:
             told = self.front.reset(self.seed)
-        except Exception as error:
+        except ERRORS as error:
             raise self.failed(error) from error
         finally:
             self.busy = self.resetting = False
@@ -90,7 +91,7 @@ class Table:
         self.busy = True
         try:
             told = self.front.step(given)
-        except Exception as error:
+        except ERRORS as error:
             raise self.failed(error, given=given) from error
         finally:
             self.busy = False
@@ -207,7 +208,9 @@ class Table:
         told = f"env {self.index} of worker {self.worker} ({self.owner.name}), {who}episode {self.episode}"
         return f"{told}, seed {self.seed}, step {self.length}"
 
-    def failed(self, what: Exception | str, agent: str | None = None, given: dict[str, Any] | None = None) -> EnvError:
+    def failed(
+        self, what: BaseException | str, agent: str | None = None, given: dict[str, Any] | None = None
+    ) -> EnvError:
         plain = isinstance(what, str | BadValue)
         text = str(what) if plain else f"{type(what).__name__}: {what}"
         shown = {

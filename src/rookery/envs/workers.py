@@ -33,7 +33,7 @@ from rookery.core.tree import Tree, flatten, tree_copy_into, unflatten
 from rookery.envs.faults import FaultConfig
 from rookery.envs.process import EnvProcess
 from rookery.envs.replay import saved_envs
-from rookery.envs.settings import Settings
+from rookery.envs.settings import Settings, told_in
 from rookery.envs.vector import Step, VectorEnv
 from rookery.envs.worker import MARKED, PLAIN, STEP, MakeGroup
 
@@ -131,10 +131,19 @@ class Workers(VectorEnv):
         if not self._ready:
             return {"exactness": self.exactness, "envs": {}}
         saved = {process.number: told for process, told in zip(self._there(), self._all("state"))}
-        episode, envs = self._shared.arrays["episode"], {}
+        episode, envs, settings = self._shared.arrays["episode"], {}, Settings(1)
+        for call in self._told.values():
+            settings.note(*call, [0])
+        settings.begin(0)
         for process in self.processes:
             for i in range(*process.rows):  # of a worker that was given up, the next episode: a resumed run tries again
-                lost = {"episode": int(episode[i]), "seed": None, "length": 0, "total": 0.0}
+                lost = {
+                    "episode": int(episode[i]),
+                    "seed": None,
+                    "length": 0,
+                    "total": 0.0,
+                    "settings": settings.state(0),
+                }
                 envs[str(i)] = saved.get(process.number, {"envs": {}})["envs"].get(str(i - process.rows[0]), lost)
         return {"exactness": self.exactness, "envs": envs}
 
@@ -144,9 +153,7 @@ class Workers(VectorEnv):
         self.exactness, self._ready = state["exactness"], bool(envs)
         self._fresh[:] = False
         if envs:
-            settings = Settings(1)
-            settings.restore(0, envs["0"].get("settings"))
-            self._told = dict(settings.now)
+            self._told = dict(told_in(state))
         for process in self._there() if envs else ():
             lo, hi = process.rows
             part = {"exactness": state["exactness"], "envs": {str(i - lo): envs[str(i)] for i in range(lo, hi)}}

@@ -49,6 +49,13 @@ def joined(parts: list[Chunk]) -> Chunk:
     return Chunk(rows, last.last_obs, final, np.concatenate(at), last.version, last.collector, ended)
 
 
+def apart(chunk: Chunk) -> Chunk:
+    """The chunk as if episodes began with it: a store cuts what it holds of them, and does not link it to what came after a gap."""
+    valid = chunk.rows["valid"]
+    leading = np.cumsum(valid, 0) == valid  # no decision before: holes, and the first row behind them
+    return replace(chunk, rows=chunk.rows | {"first": chunk.rows["first"] | leading})
+
+
 def decided(chunk: Chunk) -> Chunk | None:
     """The chunk without the rows in which nothing was decided in any column, for a store that need not keep them; None if no row is left.
 

@@ -24,7 +24,7 @@ from rookery.data.replay import ReplayStore
 from rookery.data.store import Store
 from rookery.learning.leader import Leader
 from rookery.learning.learner import Learner
-from rookery.run.chunks import decided
+from rookery.run.chunks import apart, decided
 from rookery.run.resolve import Config
 
 MOST_ROWS = 16  # of a replay's round: more would hardly be faster, and scheduled numbers are set once per round
@@ -45,6 +45,9 @@ class Player:
     frame_spec: Tree  # of one observation
     prefix: str = ""  # of its metrics
     knob_values: dict[str, float] = field(default_factory=dict)
+    gaps: set[int] = field(
+        default_factory=set
+    )  # collectors whose next chunk does not follow what the store has of them
     rng: np.random.Generator = field(init=False)  # of the algorithm's `learn`
     _names: dict[tuple[str, ...], tuple[str, ...]] = field(default_factory=dict)
 
@@ -87,6 +90,9 @@ class Player:
         """Into the store; of several players a replay keeps no row in which this one had no turn at all."""
         if self.store is None:
             return
+        if chunk.collector in self.gaps and chunk.steps:
+            self.gaps.remove(chunk.collector)
+            chunk = apart(chunk)
         if self.config.pool.mode == "async" and self.algo.store_kind == "rollout":
             if len(chunk.rows["valid"]) < (self.algo.rows or 1):
                 return  # the last one of the run, cut off: it must not be joined to another worker's

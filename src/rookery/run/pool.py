@@ -8,6 +8,7 @@ from typing import Any
 
 from rookery.acting.actor import Message
 from rookery.core.chunk import Chunk, taken
+from rookery.envs.settings import Call, told_in
 from rookery.run.collector import Collector
 from rookery.run.machine import one_thread
 from rookery.run.multicollector import MultiCollector
@@ -23,6 +24,7 @@ class LocalPool:
     def __init__(self, collectors: Sequence[Collector | MultiCollector]):
         self.collectors = list(collectors)
         self._done: list[tuple[int, dict[str, Chunk]]] = []
+        self._reason = "exact"  # or what happened to a worker of the pool in which the run began
 
     def submit(
         self, messages: dict[str, Message], rows: int, *, steps: int | None = None, episodes: int | None = None
@@ -57,7 +59,8 @@ class LocalPool:
     @property
     def exactness(self) -> str:
         """`exact`, or the first reason why a resumed run is only approximate."""
-        return next((c.env.exactness for c in self.collectors if c.env.exactness != "exact"), "exact")
+        found = [self._reason, *(c.env.exactness for c in self.collectors)]
+        return next((reason for reason in found if reason != "exact"), "exact")
 
     def metrics(self) -> dict[str, float]:
         """Envs that were replaced and given up so far; nothing if there were none."""
@@ -72,14 +75,32 @@ class LocalPool:
         return [[os.getpid(), *c.env.pids] for c in self.collectors]
 
     def state(self) -> dict[str, Any]:
-        return {str(c.index): c.state() for c in self.collectors}
+        return {str(c.index): c.state() for c in self.collectors} | reason_of(self._reason)
 
     def restore(self, state: dict[str, Any]) -> None:
         self._done = []  # what was collected before a divergence is not the restored run's
+        self._reason = state.get("reason", "exact")
         for collector in self.collectors:
-            if state[str(collector.index)] is not None:  # None: a worker of another pool that was lost
-                collector.restore(state[str(collector.index)])
+            if (saved := state[str(collector.index)]) is not None:
+                collector.restore(saved)
+                continue
+            for name, args, kwargs in told_before(state).values():  # a worker of another pool that was lost
+                collector.env.call(name, *args, **kwargs)
 
     def close(self) -> None:
         for collector in self.collectors:
             collector.close()
+
+
+def reason_of(exactness: str) -> dict[str, Any]:
+    """As it is saved: nothing while the run is exact."""
+    return {} if exactness == "exact" else {"reason": exactness}
+
+
+def told_before(state: dict[str, Any]) -> dict[str, Call]:
+    """Method → its last call, from the saved state of a pool; `told` is there if a worker was lost, perhaps all."""
+    told: dict[str, Call] = {name: (name, args, kwargs) for name, args, kwargs in state.get("told", ())}
+    for key, saved in state.items():
+        if key.isdigit() and saved is not None and not told:
+            told = told_in(saved["env"])
+    return told

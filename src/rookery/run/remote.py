@@ -25,10 +25,12 @@ from rookery.core.errors import EnvError, RookeryError
 from rookery.core.process import Lost
 from rookery.core.rng import Streams
 from rookery.envs.faults import Patience
+from rookery.envs.settings import plain
 from rookery.learning.learner import Learner
 from rookery.learning.published import Weights, published
 from rookery.run.chunks import copied
 from rookery.run.line import Abandoned, Line
+from rookery.run.pool import reason_of, told_before
 from rookery.run.resolve import Config
 from rookery.run.station import Haul, Orders, Recipe, generators_of
 
@@ -60,6 +62,7 @@ class RemotePool:
         self._behind = True  # the workers do not have the states of the random generators yet
         self._reason = "exact"
         self._saved: dict[str, Any] | None = None
+        self._missed: set[int] = set()  # workers of whom a chunk was dropped, for the run is ending
         self._gone: set[int] = set()  # workers that are lost and not replaced, for the run is ending
         self.interrupted: Callable[[], Any] = lambda: None  # says whether the run has been told to end
         self.spare: Any = None  # an env that was made here to know its spaces; closed with the pool
@@ -159,7 +162,8 @@ class RemotePool:
                 while not self._bring() and not self._done and wait and self._orders:
                     time.sleep(NAP)
                 return [self._done.pop(0)] if self._done else []
-            self._done += [(w, self._haul(w)) for w in sorted(self._orders)]
+            for w in sorted(self._orders):
+                self._done.append((w, self._haul(w)))
         except Abandoned:
             self._drop()
         done, self._done = self._done, []
@@ -167,6 +171,7 @@ class RemotePool:
 
     def _drop(self) -> None:
         """Of a round that cannot be completed nothing is counted."""
+        self._missed |= {*self._orders, *(w for w, _ in self._done)}
         for w in set(self._orders) - self._gone:
             with suppress(Lost, RookeryError):
                 self._lines[w].answer("collect")
@@ -212,6 +217,9 @@ class RemotePool:
             for w in range(len(self)):
                 if saved[str(w)] is not None:
                     self._conditions[w] = self._asked(w, "restore", saved[str(w)])
+                    continue
+                for call in self._told.values():
+                    self._asked(w, "call", *call)
 
     def _recipe(self, w: int) -> Recipe:
         return Recipe(self.config, w, self.factory, registry.imported(), self._renewed[w])
@@ -319,14 +327,23 @@ class RemotePool:
                 saved[str(w)] = told.get("collector")
                 for name, state in told.get("generators", {}).items():
                     self.streams.numpy(name).bit_generator.state = state
-        return saved
+        if None in saved.values():
+            with suppress(TypeError):  # it cannot be saved, as the envs have said
+                saved["told"] = [plain(list(call)) for call in self._told.values()]
+        if ahead := sorted(self._missed.union(w for w, _ in self._done)):
+            saved["ahead"] = ahead  # their envs have gone on, but nobody will have learnt from it
+        return saved | reason_of(self._reason)
 
     def restore(self, state: dict[str, Any]) -> None:
         """Workers take over when they are needed next: by then the streams are restored, too."""
         for w in list(self._orders):
             self._haul(w)  # what was collected before a divergence is not the restored run's
-        self._done, self._saved, self._behind = [], state, True
-        self._renewed = [int(n) for n in state.get("renewed", self._renewed)]
+        self._done, self._saved, self._behind, self._missed = [], state, True, set()
+        self._told = dict(told_before(state))
+        self._reason = state.get("reason", "exact") if self._reason == "exact" else self._reason
+        # those that are here already keep their streams, and their successors never get the same again
+        before = state.get("renewed", self._renewed)
+        self._renewed = [max(int(n), now) for n, now in zip(before, self._renewed)]
 
     def close(self) -> None:
         lines, self._lines = self._lines, []

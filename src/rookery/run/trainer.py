@@ -165,9 +165,9 @@ class Trainer:
         chunks = (self.config.pool.ahead or math.inf) * self.config.pool.workers
         rows, owed = self.rows * self.config.env.num, 0.0
         for player in self.players.values():
-            if isinstance(player.store, ReplayStore):
+            if isinstance(player.store, ReplayStore) and player.store.ready():  # else it waits for steps itself
                 owed = max(owed, player.store.owed / (player.config.store.updates_per_step * rows))
-        return max(owed, self.pool.waiting) > chunks
+        return owed + self.pool.waiting > chunks
 
     def _go_on(self) -> bool:
         """Let workers that are done go on; true if so many chunks wait that they should be stored first."""
@@ -220,6 +220,8 @@ class Trainer:
             newer = self.pool.waiting if player.algo.store_kind == "rollout" else 0
             if self.lags.admits(player.learner.updates - chunk.version, chunk.steps, newer):
                 player.take(chunk)
+            else:
+                player.gaps.add(collector)
         steps, ended = taken(chunks)
         self.steps += steps
         self.worker_steps[collector] += steps
@@ -374,6 +376,7 @@ class Trainer:
             "reason": self.reason,
             "knobs": self.knob_values,
             "mode": self.players.modes(),
+            "gaps": {name: sorted(player.gaps) for name, player in self.players.items()},
         }
         return {"run": run} | {name: thing.state() for name, thing in self._stateful().items()}
 
@@ -385,6 +388,7 @@ class Trainer:
         self._pending, self.closed_at = dict(run["pending"]), run["closed_at"]
         for name, player in self.players.items():
             player.knob_values = dict(run["knobs"] if self.players.single else run["knobs"][name])
+            player.gaps = {*run.get("gaps", {}).get(name, ()), *state["pool"].get("ahead", ())}
         reason, closed = run["reason"] or "", self.closed_at == self.steps
         # not closed yet: whatever ended it still counts; closed: a goal stays reached, a limit may have been raised since
         keep = bool(GOAL in reason and self.config.train.stop) if closed else not reason.startswith("train.max_")

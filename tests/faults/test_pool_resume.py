@@ -1,0 +1,51 @@
+"""What a remote pool must still know after a resume: what envs were told, and why the run is no longer exact."""
+
+import os
+import signal
+
+import pytest
+
+from faults.commands import quick
+from rookery import Trainer, load_config
+
+pytestmark = pytest.mark.slow
+
+
+def trainer_of(kind, *words):
+    own = ["train.max_steps=1000000", "env.num=2", "pool.workers=2", "env.faults.backoff_seconds=0", f"pool={kind}"]
+    words = quick("ppo", *own, *words)[2:]
+    return Trainer(load_config(algo="ppo", env="faults.numbered:Numbered", overrides=words))
+
+
+def kill(trainer, worker):
+    os.kill(trainer.pool.pids()[worker][0], signal.SIGKILL)
+
+
+def test_after_a_resume_too_the_envs_of_a_new_worker_are_told_what_the_lost_ones_were():
+    with trainer_of("local") as trainer:
+        trainer.round()
+        trainer.foreach_env("set_phase", 2)
+        trainer.round()
+        state = trainer.state()
+    with trainer_of("process") as trainer:
+        trainer.restore(state)
+        trainer.round()
+        kill(trainer, 0)
+        trainer.round()
+        assert trainer.pool.metrics()["pool/renewals"] == 1.0
+        assert trainer.foreach_env("phase") == [2, 2, 2, 2]
+
+
+def test_a_resumed_run_still_says_that_a_worker_was_lost_before():
+    with trainer_of("process") as trainer:
+        trainer.round()
+        kill(trainer, 1)
+        trainer.round()
+        reason, state = trainer.exact(), trainer.state()
+    assert "pool worker 1" in reason
+    for kind in ("process", "local"):
+        with trainer_of(kind) as trainer:
+            trainer.restore(state)
+            trainer.round()
+            assert trainer.exact() == reason
+            assert trainer.state()["pool"]["reason"] == reason
