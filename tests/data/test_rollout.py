@@ -195,3 +195,26 @@ def test_a_chunk_that_does_not_fit_is_refused_with_a_sentence(chunk: Chunk, said
 def test_collectors_must_share_the_columns_equally() -> None:
     with pytest.raises(ConfigError, match="3 columns cannot be shared by 2 collectors"):
         RolloutStore(rows=1, columns=3, collectors=2)
+
+
+def test_a_column_that_starts_another_episode_though_its_last_one_did_not_end_is_cut_there() -> None:
+    store, zero = RolloutStore(4, 2, 2), [0.0, 0.0]
+    store.add(simple_chunk([1.0, 2.0], zero, 5.0, first=[0]))
+    store.add(simple_chunk([1.0, 6.0], zero, 6.0, holes=[1], collector=1))  # nothing was decided in its last row
+    for c in (0, 1):  # of workers that took the place of lost ones
+        store.add(simple_chunk([8.0, 9.0], zero, 10.0, first=[0], collector=c))
+    batch, _ = store.sample()
+    assert batch["truncated"].tolist() == [[False, True], [True, False], [False, False], [False, False]]
+    assert batch["final_at"].tolist() == [[0, 1], [1, 0]]
+    assert batch["final_obs"].tolist() == [[6.0], [5.0]]
+
+
+def test_an_episode_that_goes_on_or_ended_is_not_cut_where_chunks_meet() -> None:
+    store, zero = RolloutStore(4, 2, 2), [0.0, 0.0]
+    store.add(simple_chunk([1.0, 2.0], zero, 3.0))
+    store.add(simple_chunk([1.0, 2.0], zero, 8.0, ends={1: (True, 3.0)}, collector=1))
+    store.add(simple_chunk([3.0, 4.0], zero, 5.0))
+    store.add(simple_chunk([8.0, 9.0], zero, 10.0, first=[0], collector=1))
+    batch, _ = store.sample()
+    assert not batch["truncated"].any()
+    assert batch["final_at"].tolist() == [[1, 1]]

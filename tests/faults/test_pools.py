@@ -16,6 +16,7 @@ from faults.attacks import Killer, workers_killed
 from faults.commands import command, environment, quick
 from faults.numbered import Rows
 from rookery import Trainer, load_config
+from rookery.core.errors import EnvError
 
 pytestmark = pytest.mark.slow
 
@@ -90,6 +91,13 @@ def test_steps_are_counted_exactly_once_on_ray_though_actors_are_killed(cluster)
                 trainer.round()
         checked(trainer, found)
         assert trainer.pool.metrics()["pool/renewals"] == 2.0
+
+
+@pytest.mark.slow
+def test_on_ray_an_env_that_raises_and_may_not_be_renewed_ends_the_run_with_its_cause(cluster):
+    words = ["env.faults.renewals=0", "env.kwargs={fault: raise, when: 2}"]
+    with trainer_of("ray", *words) as trainer, pytest.raises(EnvError, match="ValueError: the gripper is stuck"):
+        trainer.round()
 
 
 @pytest.mark.slow

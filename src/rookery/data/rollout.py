@@ -147,6 +147,8 @@ class RolloutStore:
         number = chunk.collector
         at, columns = self._filled[number], slice(number * self.width, (number + 1) * self.width)
         end = at + len(chunk.rows["valid"])
+        for column in np.flatnonzero(chunk.rows["first"][0]) if 0 < at < end else ():
+            self._cut(number, columns.start + int(column), at)
         for path, leaf in walk(chunk.rows):
             self._buffer[path][at:end, columns] = leaf
         for path, leaf in walk(chunk.last_obs):
@@ -156,6 +158,15 @@ class RolloutStore:
                 (chunk.final_at + np.array([at, columns.start]), tree_map(np.copy, chunk.final_obs))
             )
         self._filled[number] = end
+
+    def _cut(self, number: int, column: int, at: int) -> None:
+        """Another episode begins in row `at`: if the last one did not end, it is cut at what would have been acted on next."""
+        rows = np.flatnonzero(self._buffer["valid"][:at, column])
+        if not len(rows) or self._buffer["terminated"][rows[-1], column] or self._buffer["truncated"][rows[-1], column]:
+            return
+        self._buffer["truncated"][rows[-1], column] = True
+        final = unflatten({path: buffer[column : column + 1].copy() for path, buffer in self._last.items()})
+        self._finals[number].append((np.array([[rows[-1], column]], np.int64), final))
 
     def _allocate(self) -> None:
         self._buffer = {

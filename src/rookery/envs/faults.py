@@ -37,7 +37,8 @@ class FaultConfig(Section):
 class Raised(EnvError):
     """The env's own code raised, so another env in its place may do better."""
 
-    def __init__(self, text: str, cause: BaseException):
+    def __init__(self, text: str, cause: BaseException | None = None):
+        """`cause`: none in another process, where only the text arrives."""
         super().__init__(text)
         self.__cause__ = cause
 
