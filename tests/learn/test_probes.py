@@ -10,6 +10,8 @@ from rookery.run.evaluate import evaluate
 from rookery.run.resolve import load_config
 from rookery.run.trainer import Trainer
 
+pytestmark = pytest.mark.slow
+
 GAMMA = 0.8
 QUIET = {
     "eval": {"every_steps": 0, "at_end": False},

@@ -27,6 +27,8 @@ from rookery.learning.artefact import CODE, Damaged, examine, seal
 from rookery.learning.cache import PLAN, Cache, distrust
 from rookery.learning.learner import Learner
 
+pytestmark = pytest.mark.slow
+
 DAY = 86400.0
 
 

@@ -10,6 +10,8 @@ import pytest
 from rookery import ConfigError, Experiment, Trainer, evaluate_run, load_config
 from rookery.envs.goals import BitFlip, Reach
 
+pytestmark = pytest.mark.slow
+
 TREE = {
     "algo": {"name": "dqn", "target_every": 20},
     "env": {"id": "rookery/BitFlip-v0", "num": 2, "kwargs": {"n": 3}},

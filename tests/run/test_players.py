@@ -9,6 +9,8 @@ from rookery import Batch, Callback, ConfigError, Experiment, Trainer, UsageErro
 from rookery.cli.main import run
 from rookery.run.evaluate import evaluate_run
 
+pytestmark = pytest.mark.slow
+
 PAIRING = {
     "env": {"id": "rookery.envs.games:Pairing", "api": "parallel", "num": 4},
     "model": {"hidden": [32]},

@@ -151,6 +151,7 @@ def test_threads_are_recorded_with_the_reason(tmp_path: Path) -> None:
     assert "learner threads: 1 (auto: 4.46 million" in (tmp_path / "run" / "log.txt").read_text()
 
 
+@pytest.mark.slow
 def test_a_run_resumed_with_another_number_of_threads_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
