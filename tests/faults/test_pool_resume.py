@@ -7,6 +7,7 @@ import pytest
 
 from faults.commands import quick
 from rookery import Trainer, load_config
+from rookery.run.collector import Collector
 
 pytestmark = pytest.mark.slow
 
@@ -49,3 +50,14 @@ def test_a_resumed_run_still_says_that_a_worker_was_lost_before():
             trainer.round()
             assert trainer.exact() == reason
             assert trainer.state()["pool"]["reason"] == reason
+
+
+def test_callbacks_may_still_ask_the_envs_when_a_worker_was_lost_while_the_run_ends():
+    with trainer_of("process") as trainer:
+        trainer.round()
+        trainer.pool.interrupted = lambda: "signal 15"
+        kill(trainer, 1)
+        trainer.round()
+        assert trainer.foreach_env("set_phase", 3) == [trainer.pool.pids()[0][0]] * 2  # of the worker that is left
+        assert trainer.foreach_worker(type) == [Collector]
+        assert trainer.state()["pool"]["1"] is None
