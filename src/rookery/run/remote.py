@@ -345,7 +345,9 @@ class RemotePool:
     def restore(self, state: dict[str, Any]) -> None:
         """Workers take over when they are needed next: by then the streams are restored, too."""
         for w in list(self._orders):
-            self._haul(w)  # what was collected before a divergence is not the restored run's
+            with suppress(Abandoned):
+                self._haul(w)  # what was collected before a divergence is not the restored run's
+        self._orders = {}
         self._done, self._saved, self._behind, self._missed = [], state, True, set()
         self._told = dict(told_before(state))
         self._reason = state.get("reason", "exact") if self._reason == "exact" else self._reason
