@@ -274,15 +274,23 @@ class RemotePool:
 
     def foreach_worker(self, fn: Callable[[Any], Any]) -> list[Any]:
         """fn(collector) in every worker; `fn` must be importable there."""
-        self._start()
-        return [self._asked(w, "apply", fn) for w in range(len(self))]
+        return self._each("apply", fn)
 
     def foreach_env(self, name: str, *args: Any, **kwargs: Any) -> list[Any]:
         """Call a method on every env of every worker."""
-        self._start()
         if args or kwargs:
             self._told[name] = (name, args, kwargs)
-        return [out for w in range(len(self)) for out in self._asked(w, "call", name, args, kwargs)]
+        return [out for told in self._each("call", name, args, kwargs) for out in told]
+
+    def _each(self, name: str, *args: Any) -> list[Any]:
+        """The answers of all workers, while the run ends of those that are there."""
+        found = []
+        with suppress(Abandoned):
+            self._start()
+        for w in sorted(set(range(len(self))) - self._gone):
+            with suppress(Abandoned):
+                found.append(self._asked(w, name, *args))
+        return found
 
     def times(self) -> tuple[int, int]:
         """Nanoseconds that a worker has spent in envs and in acting so far, on average."""
@@ -337,7 +345,9 @@ class RemotePool:
     def restore(self, state: dict[str, Any]) -> None:
         """Workers take over when they are needed next: by then the streams are restored, too."""
         for w in list(self._orders):
-            self._haul(w)  # what was collected before a divergence is not the restored run's
+            with suppress(Abandoned):
+                self._haul(w)  # what was collected before a divergence is not the restored run's
+        self._orders = {}
         self._done, self._saved, self._behind, self._missed = [], state, True, set()
         self._told = dict(told_before(state))
         self._reason = state.get("reason", "exact") if self._reason == "exact" else self._reason
