@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from rookery.cli import doctor
-from rookery.cli.main import run
 from rookery.run.doctor import Diagnosis, Outcome
 
 Cli = Callable[..., tuple[int, str, str]]
@@ -17,17 +16,9 @@ QUICK = ["learning.mode=eager", "store.min_fill=128", "env.num=2", "eval.episode
 
 
 @pytest.fixture
-def cli(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cli:
-    monkeypatch.chdir(tmp_path)
+def cli(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> Cli:
     monkeypatch.setattr("rookery.run.candidates.unavailable", lambda: "building takes longer than these tests may")
-
-    def call(*arguments: str) -> tuple[int, str, str]:
-        capsys.readouterr()
-        code = run(arguments)
-        captured = capsys.readouterr()
-        return code, captured.out, captured.err
-
-    return call
+    return cli
 
 
 def test_json_is_one_object_and_nothing_is_left_behind(cli: Cli, tmp_path: Path) -> None:

@@ -10,14 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from rookery.cli.main import run
-
 Cli = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture
-def cli(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cli:
-    monkeypatch.chdir(tmp_path)
+def cli(cli: Cli, tmp_path: Path) -> Cli:
+    """In a folder with two runs."""
     for seed in range(2):
         folder = tmp_path / "runs" / f"s{seed}"
         folder.mkdir(parents=True)
@@ -25,14 +23,7 @@ def cli(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.
         (folder / "config.yaml").write_text(json.dumps(config))
         lines = [{"eval/steps": step, "eval/return_mean": step + seed, "time/seconds": step} for step in (1, 2, 3)]
         (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-
-    def call(*arguments: str) -> tuple[int, str, str]:
-        capsys.readouterr()
-        code = run(arguments)
-        captured = capsys.readouterr()
-        return code, captured.out, captured.err
-
-    return call
+    return cli
 
 
 def test_runs_and_the_stored_curves_of_presets_are_drawn_together(cli: Cli) -> None:

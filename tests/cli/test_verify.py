@@ -8,23 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from rookery.cli.main import run
-
 Cli = Callable[..., tuple[int, str, str]]
 TINY = ["train.max_steps=256", "eval.episodes=2", "eval.num=2"]
-
-
-@pytest.fixture
-def cli(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cli:
-    monkeypatch.chdir(tmp_path)
-
-    def call(*arguments: str) -> tuple[int, str, str]:
-        capsys.readouterr()
-        code = run(arguments)
-        captured = capsys.readouterr()
-        return code, captured.out, captured.err
-
-    return call
 
 
 @pytest.mark.parametrize(
