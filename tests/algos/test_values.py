@@ -60,6 +60,18 @@ def test_the_target_of_c51_by_hand(double, wanted):
     assert out.metrics["edge_mass"] == pytest.approx(wanted[0] + wanted[2], abs=1e-5)
 
 
+def test_a_divergence_that_is_zero_but_for_rounding_is_no_negative_priority():
+    """Reward 0, discount 1, next_obs = obs, one action: the target is the prediction itself, Σ p log p − Σ p log p = ±1e-8."""
+    it = learner(C51(C51Config(v_min=0.0, v_max=50.0), OBS, spec_of(spaces.Discrete(1)), SMALL))
+    lows = []
+    for seed in range(20):
+        batch = plain(seed, reward=torch.zeros(8), discount=torch.ones(8))
+        out = it.step(batch | {"next_obs": batch["obs"]})[0]
+        lows.append(out.arrays["priority"].min().item())
+        it.nets["q_target"].value.copy_(it.nets["q"].value)
+    assert min(lows) == 0.0
+
+
 @pytest.mark.parametrize(("double", "target"), [(False, [1.0, 3.0]), (True, [1.5, 1.5])])
 def test_the_target_of_qrdqn_by_hand(double, target):
     """Target quantiles: action 0: 1, 1; action 1: 0, 4 (better in the mean). Online quantiles of action 0: 0, 2."""

@@ -17,6 +17,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from rookery.equations import distributional as q
 from rookery.equations import distributions as d
 from rookery.equations import policy as p
+from rookery.equations import td as t
 from rookery.equations import value as v
 
 N, A, SIZES = 12, 5, (2, 3)
@@ -47,6 +48,7 @@ LOSSES: dict[str, Loss] = {
     "max_q": lambda b: v.max_q(b.x, b.mask),
     "double_q": lambda b: v.double_q(b.y, b.x, b.mask),
     "td_error": lambda b: v.td_error(v.pick(b.x, b.action), b.a, b.bit, b.c),
+    "td_loss": lambda b: t.td_loss(b.x, b.action, b.a, b.b)[0],
     "n_step_td": lambda b: v.n_step_td(v.pick(b.x, b.action), b.a, b.c, b.bit, b.action, 0.9),
     "double_td": lambda b: v.double_td(v.pick(b.x, b.action), b.a, b.bit, b.y, b.x, b.mask),
     "huber": lambda b: v.huber(b.x * 2, 0.7),

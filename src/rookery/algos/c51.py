@@ -103,7 +103,7 @@ class C51(Algorithm):
 
         out = s.minimise("q", loss)
         return {
-            "priority": out["divergence"],
+            "priority": out["divergence"].clamp(min=0.0),  # rounding may take it below
             "q_mean": self._mean(out["log_p"].exp()).mean(),
             "target_mean": self._mean(target).mean(),
             "edge_mass": (target[:, 0] + target[:, -1]).mean(),

@@ -13,6 +13,7 @@ unless given, and the noise on its weights, drawn anew before every round and ev
 
 from __future__ import annotations
 
+import math
 from typing import Any, Literal
 
 from torch import Tensor, nn
@@ -22,7 +23,8 @@ from rookery.algos.base import Algorithm
 from rookery.algos.qlearning import QLearningConfig
 from rookery.core.spec import mask_of
 from rookery.core.tree import Tree
-from rookery.equations.value import double_q, huber, max_q, pick, squared, td_error, weighted_mean
+from rookery.equations.td import td_loss
+from rookery.equations.value import double_q, max_q
 from rookery.learning.optim import Adam, Optimiser
 from rookery.nets import QNetwork
 
@@ -69,18 +71,8 @@ class DQN(Algorithm):
         c, mask = self.config, mask_of(b.next_obs)
         q_next = s.q_target(b.next_obs)
         value = double_q(s.q(b.next_obs), q_next, mask) if c.double else max_q(q_next, mask)
-        shape = huber if c.loss == "huber" else squared
-
-        def loss(q: Any) -> tuple[Tensor, dict[str, Tensor]]:
-            q_sa = pick(q(b.obs), b.action)
-            td = td_error(q_sa, b.reward, b.discount, value)
-            return weighted_mean(shape(td), b.weight), {"td": td, "q": q_sa}  # the weight reaches either loss
-
-        out = s.minimise("q", loss)
+        y = b.reward + b.discount * value
+        delta = 1.0 if c.loss == "huber" else math.inf
+        out = s.minimise("q", lambda q: td_loss(q(b.obs), b.action, y, b.weight, delta))
         size = out["td"].abs()
-        return {
-            "priority": size,
-            "td_abs": size.mean(),
-            "q_mean": out["q"].mean(),
-            "target_mean": (out["q"] + out["td"]).mean(),
-        }
+        return {"priority": size, "td_abs": size.mean(), "q_mean": out["q"].mean(), "target_mean": y.mean()}

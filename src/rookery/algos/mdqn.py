@@ -20,7 +20,8 @@ from rookery.algos.base import Algorithm, Share
 from rookery.algos.qlearning import QLearningConfig
 from rookery.core.spec import mask_of
 from rookery.core.tree import Tree
-from rookery.equations.value import huber, munchausen_bonus, pick, soft_value, td_error, weighted_mean
+from rookery.equations.td import td_loss
+from rookery.equations.value import munchausen_bonus, soft_value
 from rookery.learning.optim import Adam, Optimiser
 from rookery.nets import QNetwork
 
@@ -69,18 +70,13 @@ class MDQN(Algorithm):
         c, judge = self.config, s.q_target
         bonus = c.alpha * munchausen_bonus(judge(b.obs), b.action, c.temperature, c.floor, mask_of(b.obs))
         value = soft_value(judge(b.next_obs), c.temperature, mask_of(b.next_obs))
-
-        def loss(q: Any) -> tuple[Tensor, dict[str, Tensor]]:
-            q_sa = pick(q(b.obs), b.action)
-            td = td_error(q_sa, b.reward + bonus, b.discount, value)
-            return weighted_mean(huber(td), b.weight), {"td": td, "q": q_sa}
-
-        out = s.minimise("q", loss)
+        y = b.reward + bonus + b.discount * value
+        out = s.minimise("q", lambda q: td_loss(q(b.obs), b.action, y, b.weight))
         size = out["td"].abs()
         return {
             "priority": size,
             "td_abs": size.mean(),
             "q_mean": out["q"].mean(),
-            "target_mean": (out["q"] + out["td"]).mean(),
+            "target_mean": y.mean(),
             "bonus_mean": bonus.mean(),
         }

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from rookery.core.errors import BrokenView, ConfigError
+from rookery.nets.chain import Read, chain_of
 from rookery.nets.modules import modules_with_own_loss
 from rookery.nets.noisy import noise_of
 
@@ -70,6 +71,9 @@ class FlatNetwork:
             for b, view in zip(self.buffers.values(), self.stat_views(self.stats)):
                 b.data = view
         self.frozen = self.bound(self.views(self.value), self.stats, training=False)
+        self.chain = None if target_of else chain_of(module)
+        frozen = chain_of(self.frozen)
+        self.reader = self.frozen if frozen is None else Read(frozen)  # the same, faster where it can be
         self.noise = list(noise_of(self.frozen))  # views of `stats`
         self.quiet = self._without_noise() if self.noise else self.frozen  # what greedy acting reads
         self.own_losses = [] if target_of else [path for path, _ in modules_with_own_loss(module)]

@@ -24,6 +24,7 @@ from torch import Tensor
 from rookery.core.tree import tree_map
 from rookery.learning.flat import FlatNetwork, Loss
 from rookery.learning.optim import Optimiser
+from rookery.nets.chain import Cut
 
 
 class Rows(dict[str, Any]):
@@ -116,13 +117,16 @@ class Eager(Words):
         self.quiet = Quiet(self._nets, self.knob) if noisy else self  # the reader of greedy acting
 
     def _read(self, name: str) -> Any:
-        return self._nets[name].frozen
+        return self._nets[name].reader
 
     def _gradient(self, name: str, loss: Loss) -> tuple[Tensor, Any, Tensor]:
         net = self._nets[name]
         net.grad.zero_()
-        value, aux = self._evaluate(name, loss, net.module)
+        cut = None if net.chain is None else Cut(net.chain)
+        value, aux = self._evaluate(name, loss, cut or net.module)
         value.backward()
+        if cut is not None:
+            cut.finish()
         if self._shares is not None:
             self._shares.average(net.grad)
         return value, aux, net.grad

@@ -185,3 +185,8 @@ class Encoder(nn.Module):
                 x = x[key]
             parts.append(self.images[transform](x) if isinstance(transform, int) else transform(x))
         return self.hidden(parts[0] if len(parts) == 1 else torch.cat(parts, -1))
+
+    def plain_layers(self) -> list[nn.Module] | None:
+        """The hidden layers, if a flat box of floats goes into them as it is."""
+        whole = len(self.plan) == 1 and self.plan[0] == ((), Flat(1)) and self.normaliser is None
+        return list(self.hidden) if whole else None

@@ -17,6 +17,7 @@ from rookery.core.tree import Tree
 from rookery.nets.build import build_encoder
 from rookery.nets.config import Init, ModelConfig
 from rookery.nets.cores import Core, State
+from rookery.nets.encoders import Encoder
 from rookery.nets.modules import linear
 from rookery.nets.noisy import noisy as noisy_layer
 from rookery.nets.normalise import normaliser_of, observation_of
@@ -54,6 +55,11 @@ class QNetwork(nn.Module):
 
     def forward(self, obs: Tree) -> Tensor:
         return self.head(self.encoder(obs))
+
+    def plain_layers(self) -> list[nn.Module] | None:
+        """All layers in a row, if a batch of flat observations goes through them and nothing else; see `chain`."""
+        layers = self.encoder.plain_layers() if isinstance(self.encoder, Encoder) and self.core is None else None
+        return None if layers is None else [*layers, self.head]
 
     def step(self, obs: Tree, state: State) -> tuple[Tensor, State]:
         """(Q [..., A], next state) with any leading dimensions."""

@@ -18,9 +18,9 @@ CARTPOLE_A2C: dict[str, Any] = {
         "name": "a2c",
         "gamma": 0.99,
         "lam": 0.95,
-        "lr": _falling(3e-3),
+        "lr": _falling(1e-3),
         "optimiser": "adam",
-        "rollout": 32,
+        "rollout": 8,
         "entropy_bonus": 0.0,
         "normalise_advantage": True,
     },
@@ -30,7 +30,7 @@ CARTPOLE_A2C: dict[str, Any] = {
         # values near 1: with one update per rollout the critic would not come near 100 in time
         "train_wrappers": [{"name": "reward_scale", "kwargs": {"factor": 0.05}}],
     },
-    "train": {"max_steps": 299_008},  # 1168 whole rollouts
+    "train": {"max_steps": 299_008},  # 4672 whole rollouts
 }
 
 CARTPOLE_REINFORCE: dict[str, Any] = {
@@ -114,7 +114,7 @@ LUNARLANDER_PPO: dict[str, Any] = {
         "lr": 3e-4,
         "rollout": 1_024,
         "epochs": 4,
-        "minibatches": 64,
+        "minibatches": 256,
         "entropy_bonus": 0.01,
     },
     "env": {"id": "LunarLander-v3", "num": 16},  # needs the extra box2d

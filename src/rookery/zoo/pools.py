@@ -41,7 +41,7 @@ CARTPOLE_APPO: dict[str, Any] = {
 CARTPOLE_APEX: dict[str, Any] = CARTPOLE_DQN | {
     "algo": CARTPOLE_DQN["algo"]
     | {
-        "lr": {"kind": "linear", "start": 5e-4, "end": 1e-5, "steps": 140_000},
+        "lr": {"kind": "linear", "start": 1e-3, "end": 1e-5, "steps": 110_000},
         "epsilon": 0.4,
         "epsilon_spread": 2.0,  # eight columns: with the 7 of the paper nearly all of them would be greedy
         "rollout": 16,
@@ -49,7 +49,7 @@ CARTPOLE_APEX: dict[str, Any] = CARTPOLE_DQN | {
     "env": {"id": "CartPole-v1", "num": 4},
     "pool": _TWO | {"max_lag": 2_000, "ahead": 4},  # the ratio of updates and steps is kept
     "store": CARTPOLE_DQN["store"]
-    | {"priority": {"alpha": 0.5, "beta": 1.0, "initial": "actor"}, "updates_per_step": 0.25},
+    | {"priority": {"alpha": 0.5, "beta": 1.0, "initial": "actor"}, "updates_per_step": 0.5},
     "train": {"max_steps": 150_000},
     "eval": {"every_steps": 15_000},
 }

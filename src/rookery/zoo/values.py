@@ -28,7 +28,7 @@ CARTPOLE_C51: dict[str, Any] = _CARTPOLE | {"algo": _Q | _SUPPORT | {"name": "c5
 CARTPOLE_RAINBOW: dict[str, Any] = _CARTPOLE | {
     "algo": {key: value for key, value in _Q.items() if key != "epsilon"}  # the noise explores
     | _SUPPORT
-    | {"name": "rainbow", "lr": {"kind": "linear", "start": 5e-4, "end": 1e-5, "steps": 60_000}},
+    | {"name": "rainbow"},
     "store": _CARTPOLE["store"] | {"priority": {"alpha": 0.5, "beta": 1.0}},
 }
 
@@ -47,8 +47,9 @@ CARTPOLE_QRDQN: dict[str, Any] = _CARTPOLE | {
 }
 
 CARTPOLE_IQN: dict[str, Any] = _CARTPOLE | {
-    "algo": _QUANTILES | {"name": "iqn", "samples": 16, "target_samples": 8, "acting_samples": 16, "cosines": 32},
-    "store": _BATCH_128,
+    "algo": _QUANTILES | {"name": "iqn", "samples": 8, "target_samples": 8, "acting_samples": 16, "cosines": 32},
+    "model": {"hidden": [64, 64]},
+    "store": _CARTPOLE["store"] | {"updates_per_step": 1.0},
 }
 
 CARTPOLE_FQF: dict[str, Any] = _CARTPOLE | {
@@ -59,7 +60,12 @@ CARTPOLE_FQF: dict[str, Any] = _CARTPOLE | {
 
 CARTPOLE_MDQN: dict[str, Any] = _CARTPOLE | {
     "algo": _Q
-    | {"name": "mdqn", "dueling": True, "lr": {"kind": "linear", "start": 1e-3, "end": 1e-5, "steps": 40_000}},
+    | {
+        "name": "mdqn",
+        "gamma": 0.99,
+        "dueling": True,
+        "lr": {"kind": "linear", "start": 1e-3, "end": 1e-5, "steps": 40_000},
+    },
     "store": _BATCH_128 | {"updates_per_step": 1.0},
     "train": {"max_steps": 50_000},
 }

@@ -1,0 +1,68 @@
+"""The loss of Q-learning as one step of the tape.
+
+    td_i = y_i − Q(s_i, a_i)        L = mean_i w_i huber(td_i)        ∂L/∂Q(s_i, a_i) = −(w_i / N) clip(td_i, ±δ)
+
+Written with the functions of `value` it is ten operations and as many backward, each of which costs more than its arithmetic. They are what a trace
+records, what other devices and types compute, and what the kernel is tested against, bit for bit in td and slope.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from rookery.equations.value import huber, pick, squared, weighted_mean
+from rookery.kernels.td import huber_rows
+
+_watchers = torch._C._len_torch_dispatch_stack
+_transforms = torch._C._functorch.peek_interpreter_stack
+
+
+def td_loss(
+    q: Tensor, action: Tensor, target: Tensor, weight: Tensor, delta: float = 1.0
+) -> tuple[Tensor, dict[str, Tensor]]:
+    """(L, {td [N], q = Q(s, a) [N]}) of Q values [N, A], actions [N], targets y [N] and importance weights [N]; δ = ∞: ½ td².
+
+    Only L carries a gradient.
+    """
+    if _one_pass(q, action, target, weight):
+        loss, td, q_sa = _OneStep.apply(q, action, target, weight, delta)
+    else:
+        q_sa = pick(q, action)
+        td = target.detach() - q_sa
+        loss = weighted_mean(squared(td) if math.isinf(delta) else huber(td, delta), weight)
+    return loss, {"td": td.detach(), "q": q_sa.detach()}
+
+
+def _one_pass(q: Tensor, action: Tensor, *rows: Tensor) -> bool:
+    """Whether these are arrays of the kernel, and nobody wants to see operations."""
+    return (
+        q.dim() == 2
+        and q.is_cpu
+        and not _watchers()
+        and _transforms() is None
+        and action.dtype == torch.int64
+        and all(x.dtype == torch.float32 and x.is_contiguous() for x in (q, *rows))
+    )
+
+
+class _OneStep(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, q: Tensor, action: Tensor, target: Tensor, weight: Tensor, delta: float) -> Any:
+        slope, td, chosen = torch.empty_like(q), torch.empty_like(target), torch.empty_like(target)
+        given = (x.numpy() for x in (q, action, target, weight))
+        loss = huber_rows(*given, np.float32(delta), slope.numpy(), td.numpy(), chosen.numpy())
+        ctx.save_for_backward(slope)
+        ctx.mark_non_differentiable(td, chosen)
+        return torch.tensor(loss, dtype=torch.float32, device="cpu"), td, chosen
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor, *_: Any) -> Any:
+        (slope,) = ctx.saved_tensors
+        return slope * grad, None, None, None, None

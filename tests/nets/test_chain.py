@@ -1,0 +1,140 @@
+"""A chain of layers computes the bits of its modules, forward and backward, and steps aside where somebody looks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from rookery.core.spec import Leaf
+from rookery.learning.flat import FlatNetwork
+from rookery.nets import QNetwork
+from rookery.nets.chain import Cut, Read, chain_of
+from rookery.nets.config import ModelConfig
+
+BOX = Leaf("box", (3,), np.dtype(np.float32))
+X, OTHER = torch.randn(2, 8, 3, generator=torch.Generator().manual_seed(0))
+
+
+def network(activation: str = "relu", **options: Any) -> FlatNetwork:
+    torch.manual_seed(0)
+    return FlatNetwork("q", QNetwork(BOX, 4, ModelConfig(hidden=[16, 8], activation=activation), **options))  # type: ignore[arg-type]
+
+
+def gradients(net: FlatNetwork, loss: Any) -> tuple[Tensor, Tensor]:
+    """The flat gradient of loss(network), by the tape and by the chain."""
+    found = []
+    for cut in (None, Cut(net.chain)):  # type: ignore[arg-type]
+        net.grad.zero_()
+        loss(cut or net.module).backward()
+        if cut is not None:
+            cut.finish()
+        found.append(net.grad.clone())
+    return found[0], found[1]
+
+
+@pytest.mark.parametrize("activation", ["relu", "tanh"])
+def test_a_chain_computes_the_bits_of_its_modules(activation: str) -> None:
+    net = network(activation)
+    assert isinstance(net.reader, Read)
+    assert torch.equal(net.reader(X), net.frozen(X))
+    tape, chain = gradients(net, lambda q: (q(X) * X[:, :1]).sum())
+    assert tape.abs().sum() > 0
+    assert torch.equal(tape, chain)
+
+
+def test_two_layers_by_hand() -> None:
+    """h = relu(2 x − 1), q = 3 h + ½; L = q² at x = 2: h = 3, q = 9½, L' = 19 → W₂: 57, b₂: 19, W₁: 57 · 2, b₁: 57."""
+    module = QNetwork(Leaf("box", (1,), np.dtype(np.float32)), 1, ModelConfig(hidden=[1]))
+    net = FlatNetwork("q", module)
+    net.value.copy_(torch.tensor([2.0, -1.0, 3.0, 0.5]))
+    assert net.chain is not None
+    cut = Cut(net.chain)
+    (cut(torch.tensor([[2.0]])) ** 2).sum().backward()
+    cut.finish()
+    assert net.grad.tolist() == [114.0, 57.0, 57.0, 19.0]
+
+
+def test_calls_add_up_and_unused_ones_do_not_count() -> None:
+    def loss(q: Any) -> Tensor:
+        q(OTHER)
+        return q(X).square().mean() + q(OTHER).sum()
+
+    tape, chain = gradients(network(), loss)
+    torch.testing.assert_close(chain, tape, rtol=1e-6, atol=1e-6)  # three terms: summed in another order
+
+
+def test_a_changed_weight_is_seen() -> None:
+    net = network()
+    before = net.reader(X)
+    net.value.mul_(2.0)
+    assert not torch.equal(net.reader(X), before)
+    assert torch.equal(net.reader(X), net.frozen(X))
+
+
+def test_inputs_that_want_a_gradient_get_it() -> None:
+    net = network()
+    x = X.clone().requires_grad_()
+    net.reader(x).sum().backward()
+    assert x.grad is not None
+    x = X.clone().requires_grad_()
+    (slope,) = torch.autograd.grad(Cut(net.chain)(x).sum(), x, create_graph=True)  # type: ignore[arg-type]
+    net.grad.zero_()
+    slope.square().sum().backward()  # a gradient of a gradient
+    assert net.grad.abs().sum() > 0
+
+
+def test_further_leading_dimensions_and_other_types_are_computed() -> None:
+    net = network()
+    assert torch.equal(net.reader(X.view(2, 4, 3)), net.frozen(X.view(2, 4, 3)))
+    assert torch.equal(net.reader(X.double()), net.frozen(X.double()))
+    masked = {"observation": X, "action_mask": torch.ones(8, 4)}
+    assert torch.equal(net.reader(masked), net.frozen(masked))
+
+
+def test_hooks_and_whoever_watches_operations_see_the_modules() -> None:
+    net, seen = network(), []
+    handle = net.module.head.register_forward_hook(lambda *_: seen.append("hook"))  # type: ignore[union-attr]
+    Cut(net.chain)(X)  # type: ignore[arg-type]
+    handle.remove()
+    assert seen == ["hook"]
+
+    class Watch(TorchDispatchMode):
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
+            seen.append(str(func))
+            return func(*args, **(kwargs or {}))
+
+    with Watch():
+        net.reader(X)
+    assert "aten.relu.default" in seen  # the module's, not the chain's in place
+
+
+def test_attributes_are_those_of_the_module() -> None:
+    net = network()
+    assert net.reader.head.out_features == 4
+    assert Cut(net.chain).encoder is net.module.encoder  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("options", [{"dueling": True}, {"noisy": True}])
+def test_other_heads_are_no_chain(options: dict[str, bool]) -> None:
+    net = network(**options)
+    assert net.chain is None
+    assert net.reader is net.frozen
+
+
+def test_what_changes_the_features_is_no_chain() -> None:
+    others = [
+        (BOX, ModelConfig(normalise_obs=True)),
+        (BOX, ModelConfig(layer_norm=True)),
+        (BOX, ModelConfig(activation="silu")),
+        (Leaf("box", (2, 2), np.dtype(np.float32)), ModelConfig()),
+        (Leaf("discrete", (), np.dtype(np.int64), (5,)), ModelConfig()),
+        ({"a": BOX, "b": BOX}, ModelConfig()),
+    ]
+    for spec, config in others:
+        assert chain_of(QNetwork(spec, 2, config)) is None
+    assert chain_of(nn.Sequential(nn.Linear(3, 2))) is None
