@@ -46,7 +46,11 @@ CARTPOLE_QRDQN: dict[str, Any] = _CARTPOLE | {
     "store": _BATCH_128,
 }
 
+# quantiles take steps of one size, whatever the values: near 100 they would not come in time
+_SMALL = [{"name": "reward_scale", "kwargs": {"factor": 0.1}}]
+
 CARTPOLE_IQN: dict[str, Any] = _CARTPOLE | {
+    "env": _CARTPOLE["env"] | {"train_wrappers": _SMALL},
     "algo": _QUANTILES | {"name": "iqn", "samples": 8, "target_samples": 8, "acting_samples": 16, "cosines": 32},
     "model": {"hidden": [64, 64]},
     "store": _CARTPOLE["store"] | {"updates_per_step": 1.0},
