@@ -115,10 +115,17 @@ def test_several_heads_are_drawn_side_by_side_and_their_log_probabilities_summed
 
 def test_coins_of_a_multi_binary_action():
     logits = np.array([[0.0, 100.0, -100.0]], np.float32)
-    out = Bernoulli()({"logits": logits}, rng(), {}, None, False)
+    out = Bernoulli(spec_of(spaces.MultiBinary(3)))({"logits": logits}, rng(), {}, None, False)
     assert out["action"][0, 1:].tolist() == [1, 0]
     assert out["logp"].tolist() == pytest.approx([math.log(0.5)], abs=1e-6)
     assert out["action"].dtype == np.int8
+
+
+def test_a_matrix_of_coins_keeps_its_shape():
+    logits = np.array([[100.0, -100.0, 100.0, -100.0, 0.0, 100.0]], np.float32)
+    out = rule_for(spec_of(spaces.MultiBinary((2, 3))))({"logits": logits}, rng(), {}, None, True)
+    assert out["action"].tolist() == [[[1, 0, 1], [0, 0, 1]]]
+    assert out["logp"].tolist() == pytest.approx([math.log(0.5)], abs=1e-6)  # one coin is fair, five are certain
 
 
 def test_a_gaussian_action_is_stored_unclipped_with_its_density_and_clipped_for_the_env():

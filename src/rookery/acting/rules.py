@@ -167,6 +167,9 @@ def draw(logits: np.ndarray, u: np.ndarray | None) -> tuple[np.ndarray, np.ndarr
 class Bernoulli:
     """Independent coins: multi-binary actions."""
 
+    def __init__(self, leaf: Leaf):
+        self.shape = leaf.shape
+
     def __call__(
         self, out: Arrays, rng: np.random.Generator, knobs: Mapping[str, float], mask: np.ndarray | None, greedy: bool
     ) -> Arrays:
@@ -174,7 +177,8 @@ class Bernoulli:
         p = 0.5 * (1.0 + np.tanh(0.5 * logits))  # σ(l) without overflow
         action = (logits > 0 if greedy else rng.random(p.shape) < p).astype(np.int8)
         signed = np.where(action > 0, logits, -logits)
-        return {"action": action, "logp": (-np.logaddexp(0, -signed)).sum(-1).astype(np.float32)}
+        logp = (-np.logaddexp(0, -signed)).sum(-1).astype(np.float32)
+        return {"action": action.reshape(len(logits), *self.shape), "logp": logp}
 
     def to_env(self, action: np.ndarray) -> np.ndarray:
         return action
@@ -247,5 +251,5 @@ def rule_for(action_spec: Any) -> Rule:
     if action_spec.kind == "box":
         return Gaussian(action_spec)
     if action_spec.kind == "multi_binary":
-        return Bernoulli()
+        return Bernoulli(action_spec)
     return Categorical(action_spec.sizes, single=action_spec.kind == "discrete")
