@@ -2,6 +2,7 @@
 
 import math
 
+import gymnasium
 import numpy as np
 import pytest
 import torch
@@ -158,8 +159,17 @@ def test_warm_up_actions_are_uniform():
 
 
 def test_a_squashed_policy_needs_bounds():
-    with pytest.raises(ConfigError, match="finite bounds"):
+    with pytest.raises(ConfigError, match=r"finite bounds.*Use ppo, a2c or trpo"):
         SquashedGaussian(spec_of(spaces.Box(-np.inf, np.inf, (1,), np.float32)))
+
+
+def test_the_wrapper_that_is_recommended_gives_bounds():
+    class Free(gymnasium.Env):
+        observation_space = spaces.Box(-1, 1, (1,), np.float32)
+        action_space = spaces.Box(-np.inf, np.inf, (1,), np.float32)
+
+    bounded = gymnasium.wrappers.TransformAction(Free(), lambda action: action, spaces.Box(-2, 2, (1,), np.float32))
+    assert SquashedGaussian(spec_of(bounded.action_space)).to_env(np.ones((1, 1), np.float32)).tolist() == [[2.0]]
 
 
 def test_the_rule_fits_the_action_space():

@@ -210,8 +210,8 @@ class SquashedGaussian:
         bounded = leaf.low is not None and leaf.high is not None
         if not bounded or not (np.isfinite(leaf.low).all() and np.isfinite(leaf.high).all()):  # type: ignore[arg-type]
             raise ConfigError(
-                f"a squashed policy needs an action space with finite bounds, got low={leaf.low}, high={leaf.high}. "
-                "Give the space finite bounds with a wrapper (gymnasium.wrappers.RescaleAction, ClipAction)."
+                f"actions in [−1, 1] are rescaled to the env's, so its action space needs finite bounds, got low={leaf.low}, high={leaf.high}. "
+                "Use ppo, a2c or trpo, which need none, or give the space bounds with gymnasium.wrappers.TransformAction."
             )
         self.shape = leaf.shape
         self.middle = ((np.asarray(leaf.high) + leaf.low) / 2).astype(np.float32)

@@ -35,7 +35,6 @@ from rookery.learning.optim import Optimiser
 from rookery.nets.curiosity import Distillation, Dynamics
 from rookery.nets.normalise import observe
 
-
 Lag = tuple[Tensor, float, float]  # log π(a|s) − log μ(a|s) [T, B], ρ̄ and c̄ of V-trace
 
 
