@@ -111,8 +111,9 @@ class Curiosity:
             at, final = at[:0], final[:0]
         next_value = successor_values(value, last, final, at, b.valid)
         if lag is not None:
-            log_rho, *limits = lag
-            return vtrace(log_rho, reward, value, next_value, terminated, done, c.gamma, *limits, b.valid)
+            log_rho, rho_max, c_max = lag
+            ends = terminated, done
+            return vtrace(log_rho, reward, value, next_value, *ends, c.gamma, rho_max, c_max, b.valid)
         advantage = gae(reward, value, next_value, terminated, done, c.gamma, lam, b.valid)
         return advantage + value, advantage
 
