@@ -91,14 +91,18 @@ class Curiosity:
         if self.config is None:
             return rows
         net, next_obs = s.curiosity, successors(b)
-        if not self.model.normalise_obs:  # else the trainer has shown observations to all networks
-            observe(net, tree_take(b.obs, b.valid))  # first: raw ones would make a bonus that outweighs all later ones
+        own = not self.model.normalise_obs  # else the trainer shows observations to all networks
+        seen, begins = tree_take(b.obs, b.valid), bool(net.size.count == 0)
+        if own and begins:  # raw observations would give a bonus whose size outweighs all later ones
+            observe(net, seen)
         bonus = self.errors(net, b.obs, next_obs, b.action)["forward"]
         net.size.observe(bonus[b.valid])
+        if own and not begins:
+            observe(net, seen)
         target, advantage = self.judged(net, b, bonus, lam, lag)
         mean = mean_valid(bonus, b.valid).expand_as(bonus)
-        own = {"next_obs": next_obs, "bonus": mean, "bonus_target": target}
-        return rows | own | {"advantage": rows["advantage"] + self.config.weight * advantage}
+        more = {"next_obs": next_obs, "bonus": mean, "bonus_target": target}
+        return rows | more | {"advantage": rows["advantage"] + self.config.weight * advantage}
 
     def judged(self, net: Any, b: Any, bonus: Tensor, lam: float, lag: Lag | None) -> tuple[Tensor, Tensor]:
         """(target of the critic, A) of the scaled bonus."""
