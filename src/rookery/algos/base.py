@@ -113,10 +113,8 @@ class Algorithm:
     def _check_memory(self) -> None:
         core = getattr(self.model, "core", None)
         if core is not None and self.recurrent == "no":
-            raise ConfigError(
-                f"model.core is set, but algo.name={self.name} does not learn from sequences. Use {remembering(self.action_spec.kind)}, "
-                "or remove model.core."
-            )
+            told = f"model.core is set, but algo.name={self.name} does not learn from sequences."
+            raise ConfigError(f"{told} Use {remembering(self.action_spec.kind)}, or remove model.core.")
         if core is None and self.recurrent == "must":
             raise ConfigError(
                 f"algo.name={self.name} needs a memory: set model.core, e.g. model.core.kind=lstm model.core.size=64."
