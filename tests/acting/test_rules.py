@@ -2,6 +2,7 @@
 
 import math
 
+import gymnasium
 import numpy as np
 import pytest
 import torch
@@ -115,10 +116,17 @@ def test_several_heads_are_drawn_side_by_side_and_their_log_probabilities_summed
 
 def test_coins_of_a_multi_binary_action():
     logits = np.array([[0.0, 100.0, -100.0]], np.float32)
-    out = Bernoulli()({"logits": logits}, rng(), {}, None, False)
+    out = Bernoulli(spec_of(spaces.MultiBinary(3)))({"logits": logits}, rng(), {}, None, False)
     assert out["action"][0, 1:].tolist() == [1, 0]
     assert out["logp"].tolist() == pytest.approx([math.log(0.5)], abs=1e-6)
     assert out["action"].dtype == np.int8
+
+
+def test_a_matrix_of_coins_keeps_its_shape():
+    logits = np.array([[100.0, -100.0, 100.0, -100.0, 0.0, 100.0]], np.float32)
+    out = rule_for(spec_of(spaces.MultiBinary((2, 3))))({"logits": logits}, rng(), {}, None, True)
+    assert out["action"].tolist() == [[[1, 0, 1], [0, 0, 1]]]
+    assert out["logp"].tolist() == pytest.approx([math.log(0.5)], abs=1e-6)  # one coin is fair, five are certain
 
 
 def test_a_gaussian_action_is_stored_unclipped_with_its_density_and_clipped_for_the_env():
@@ -151,8 +159,17 @@ def test_warm_up_actions_are_uniform():
 
 
 def test_a_squashed_policy_needs_bounds():
-    with pytest.raises(ConfigError, match="finite bounds"):
+    with pytest.raises(ConfigError, match=r"finite bounds.*Use ppo, a2c or trpo"):
         SquashedGaussian(spec_of(spaces.Box(-np.inf, np.inf, (1,), np.float32)))
+
+
+def test_the_wrapper_that_is_recommended_gives_bounds():
+    class Free(gymnasium.Env):
+        observation_space = spaces.Box(-1, 1, (1,), np.float32)
+        action_space = spaces.Box(-np.inf, np.inf, (1,), np.float32)
+
+    bounded = gymnasium.wrappers.TransformAction(Free(), lambda action: action, spaces.Box(-2, 2, (1,), np.float32))
+    assert SquashedGaussian(spec_of(bounded.action_space)).to_env(np.ones((1, 1), np.float32)).tolist() == [[2.0]]
 
 
 def test_the_rule_fits_the_action_space():

@@ -10,13 +10,19 @@ from pydantic import ValidationError
 
 from algos.test_updates import BOX, OBS, SMALL, TWO, learner, rollout
 from rookery.algos.a2c import A2C, A2CConfig
+from rookery.algos.appo import APPO
 from rookery.algos.curiosity import CuriosityConfig
+from rookery.algos.impala import IMPALA
+from rookery.algos.ppg import PPG
 from rookery.algos.ppo import PPO, PPOConfig
+from rookery.algos.reinforce import Reinforce
+from rookery.algos.trpo import TRPO
 from rookery.core.spec import spec_of
 from rookery.learning.build import trace
 from rookery.nets import ModelConfig
 
-PLAIN = {"gamma": 0.5, "lam": 1.0, "normalise_advantage": False}
+PLAIN = {"gamma": 0.5, "lam": 1.0, "normalise_advantage": False, "normalise_return": False}
+EVERYBODY = [A2C, PPO, Reinforce, PPG, TRPO, IMPALA, APPO]
 
 
 def two_rows():
@@ -25,14 +31,15 @@ def two_rows():
     flags["terminated"][0] = True
     return flags | {
         "obs": torch.zeros(2, 1, 3), "action": torch.zeros(2, 1, dtype=torch.int64), "reward": torch.tensor([[1.0], [2.0]]),
-        "logp": torch.zeros(2, 1), "valid": torch.ones(2, 1, dtype=torch.bool), "last_obs": torch.zeros(1, 3),
+        "logp": torch.full((2, 1), math.log(0.5)), "valid": torch.ones(2, 1, dtype=torch.bool), "last_obs": torch.zeros(1, 3),
         "final_obs": torch.zeros(1, 3), "final_at": torch.tensor([[0, 0]]),
     }  # fmt: skip
 
 
 def blank(kind="rnd", cls=A2C, **options):
     """A learner whose networks are all zero, but for the embedding of every observation, (2, 2, 2)."""
-    config = cls.Config(**PLAIN, curiosity={"kind": kind, "features": 3, "gamma": 0.9, **options})
+    known = {name: number for name, number in PLAIN.items() if name in cls.Config.model_fields}
+    config = cls.Config(**known, curiosity={"kind": kind, "features": 3, "gamma": 0.9, **options})
     it = learner(cls(config, OBS, TWO, SMALL))
     for net in it.nets.values():
         net.value.zero_()
@@ -42,10 +49,11 @@ def blank(kind="rnd", cls=A2C, **options):
     return it
 
 
+@pytest.mark.parametrize("cls", EVERYBODY)
 @pytest.mark.parametrize(("episodic", "first"), [(False, 0.1 + 0.9 * 0.1), (True, 0.1)])
-def test_the_bonus_of_rnd_by_hand_and_its_return_goes_on_beyond_the_end_unless_episodic(episodic, first):
+def test_the_bonus_of_rnd_by_hand_and_its_return_goes_on_beyond_the_end_unless_episodic(episodic, first, cls):
     # b = 3 · 2² = 12 in both rows, so √E[b²] = 12 and i = (1 − 0.9) · 12 / 12 = 0.1; V = 0, λ = 1: A_1 = 0.1, A_0 = 0.1 + 0.9 · 0.1
-    rows = blank(episodic=episodic, weight=3.0).prepare(two_rows())
+    rows = blank(cls=cls, episodic=episodic, weight=3.0).prepare(two_rows())
     assert rows["bonus"].tolist() == pytest.approx([12.0, 12.0])
     assert rows["bonus_target"].tolist() == pytest.approx([first, 0.1], abs=1e-6)
     assert rows["advantage"].tolist() == pytest.approx([1.0 + 3.0 * first, 2.0 + 3.0 * 0.1], abs=1e-6)
@@ -53,8 +61,29 @@ def test_the_bonus_of_rnd_by_hand_and_its_return_goes_on_beyond_the_end_unless_e
     assert rows["value"].tolist() == [0.0, 0.0]
 
 
-def test_the_losses_of_rnd_by_hand():
-    it = blank()
+@pytest.mark.parametrize("cls", [IMPALA, APPO])
+def test_a_rollout_of_older_weights_has_the_return_of_its_bonus_corrected(cls):
+    # μ took the action surely, π half the time: ρ = c = ½. v_1 = ½ · 0.1, v_0 = ½ · 0.1 + 0.9 · ½ v_1, A_0 = ½ (0.1 + 0.9 v_1)
+    rows = blank(cls=cls, weight=3.0).prepare(two_rows() | {"logp": torch.zeros(2, 1)})
+    assert rows["bonus_target"].tolist() == pytest.approx([0.0725, 0.05], abs=1e-6)
+    assert rows["advantage"].tolist() == pytest.approx([0.5 + 3.0 * 0.0725, 1.0 + 3.0 * 0.05], abs=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["rnd", "icm"])
+def test_the_first_bonus_is_that_of_normalised_observations(kind):
+    """Else large observations would make it so large that later ones, in units of the mean so far, are nothing."""
+    found = []
+    for scale in (1.0, 1000.0):
+        it = learner(PPO(PPOConfig(curiosity={"kind": kind}), OBS, TWO, SMALL))
+        batch = rollout(0, TWO)
+        found.append(it.prepare(batch | {name: scale * batch[name] for name in ("obs", "last_obs", "final_obs")}))
+    small, large = (rows["bonus"][0].item() for rows in found)
+    assert large == pytest.approx(small, rel=1e-3)
+
+
+@pytest.mark.parametrize("cls", EVERYBODY)
+def test_the_losses_of_rnd_by_hand(cls):
+    it = blank(cls=cls)
     out = it.step(it.prepare(two_rows()))[0].metrics
     assert out["curiosity/forward_loss"] == pytest.approx(12.0)
     critic = 0.5 * (0.19**2 + 0.1**2) / 2
@@ -103,17 +132,18 @@ def test_what_was_seen_often_is_foreseen():
     assert bonus[-1] < 0.1 * bonus[1]
 
 
-@pytest.mark.parametrize(("cls", "config"), [(PPO, PPOConfig), (A2C, A2CConfig)])
-def test_without_weight_the_policy_and_its_numbers_are_those_without_curiosity(cls, config):
+@pytest.mark.parametrize("cls", EVERYBODY)
+def test_without_weight_the_policy_and_its_numbers_are_those_without_curiosity(cls):
     """The same first weights, the same losses: what is reported of the reward does not know of the bonus."""
     plain, curious = (
-        learner(cls(config(curiosity=bonus), OBS, TWO, SMALL)) for bonus in (None, {"kind": "rnd", "weight": 0.0})
+        learner(cls(cls.Config(curiosity=bonus), OBS, TWO, SMALL)) for bonus in (None, {"kind": "rnd", "weight": 0.0})
     )
     for i in range(5):
         batch = rollout(i, TWO)
         ours, theirs = (it.step(it.prepare(batch))[0].metrics for it in (plain, curious))
         assert {key: theirs[key] for key in ours} == ours
-    assert torch.equal(plain.tensors["ac.value"], curious.tensors["ac.value"])
+    own = [name for name in plain.nets if name != "curiosity"]
+    assert all(torch.equal(plain.tensors[f"{name}.value"], curious.tensors[f"{name}.value"]) for name in own)
 
 
 def test_the_statistics_are_part_of_the_state():
@@ -135,7 +165,7 @@ SPACES = {
 
 @pytest.mark.parametrize("kind", ["rnd", "icm"])
 @pytest.mark.parametrize("space", SPACES)
-@pytest.mark.parametrize("cls", [PPO, A2C])
+@pytest.mark.parametrize("cls", EVERYBODY)
 def test_updates_with_curiosity_can_be_traced(cls, space, kind):
     obs, action, batch = SPACES[space]
     it = learner(cls(cls.Config(curiosity={"kind": kind}), obs, action, SMALL))

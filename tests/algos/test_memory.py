@@ -8,6 +8,7 @@ from gymnasium import spaces
 from rookery.algos.dqn import DQN, DQNConfig
 from rookery.algos.ppo import PPO, PPOConfig
 from rookery.algos.r2d2 import R2D2, R2D2Config
+from rookery.algos.sac import SAC, SACConfig
 from rookery.core.errors import ConfigError
 from rookery.core.rng import Streams
 from rookery.core.spec import spec_of
@@ -197,8 +198,15 @@ def test_updates_with_memory_can_be_traced(algo, name, batch):
 
 
 def test_who_has_a_memory_and_who_needs_one():
-    with pytest.raises(ConfigError, match=r"algo\.name=dqn does not learn from sequences\. Use r2d2, ppo or a2c"):
+    with pytest.raises(
+        ConfigError, match=r"algo\.name=dqn does not learn from sequences\. Use a2c, appo, impala, ppo or r2d2"
+    ):
         DQN(DQNConfig(), OBS, TWO, GRU)
+    box = spec_of(spaces.Box(-1, 1, (2,), np.float32))  # where r2d2 cannot act
+    with pytest.raises(
+        ConfigError, match=r"algo\.name=sac does not learn from sequences\. Use a2c, appo, impala or ppo, or"
+    ):
+        SAC(SACConfig(), OBS, box, GRU)
     with pytest.raises(ConfigError, match=r"algo\.name=r2d2 needs a memory: set model\.core"):
         R2D2(R2D2Config(), OBS, TWO, ModelConfig())
 

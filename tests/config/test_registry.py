@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -54,6 +55,22 @@ def test_a_name_that_could_not_be_typed_is_refused(name: str) -> None:
 def test_an_unknown_name_gets_a_hint_and_the_list() -> None:
     with pytest.raises(ConfigError, match=r"unknown algo 'dqm'\. Did you mean 'dqn'\? Known: .*ppo"):
         registry.lookup("algo", "dqm")
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("her", "store.hindsight"),
+        ("RND", "algo.curiosity"),
+        ("drqn", "r2d2"),
+        ("ape-x", "cartpole-apex"),
+        ("ddqn", "dqn"),
+    ],
+)
+def test_what_is_an_option_here_is_told_under_its_other_name(name: str, told: str) -> None:
+    with pytest.raises(ConfigError, match=rf"unknown algo '{name}', which is .*{re.escape(told)}") as error:
+        registry.lookup("algo", name)
+    assert "Did you mean" not in str(error.value)
 
 
 def test_an_unknown_kind_gets_a_hint() -> None:

@@ -219,3 +219,9 @@ def test_actions_are_recorded_as_the_env_takes_them(tmp_path: Path) -> None:
         file, stored_spec(ONE, box), 2, np.random.default_rng(0), from_env=SquashedGaussian(box).from_env
     )
     assert squashed.sample()[0]["action"].tolist() == [[0.5], [0.5]]  # 3 lies half-way between the middle and the bound
+
+
+def test_actions_of_a_box_are_kept_as_fractions_whatever_numbers_the_env_takes():
+    whole = Leaf("box", (2,), np.dtype(np.int32), low=np.zeros(2, np.int32), high=np.full(2, 9, np.int32))
+    assert stored_spec(ONE, whole)["action"].dtype == np.float32  # rules give them between −1 and 1
+    assert stored_spec(ONE, CHOICE)["action"].dtype == np.int64

@@ -78,9 +78,15 @@ def test_the_quantile_loss_by_hand() -> None:
     assert loss.tolist() == pytest.approx([0.953125 + 0.453125])
 
 
-def test_kappa_is_where_the_loss_becomes_linear_and_does_not_divide_it() -> None:
-    # u = 3, κ = 2: 2 · (3 − 1) = 4, slope ½
-    assert quantile_huber(row(0.0)[None], row(3.0)[None], row(0.5), kappa=2.0).tolist() == [2.0]
+def test_kappa_is_where_the_loss_becomes_linear_and_divides_it() -> None:
+    # u = 3, κ = 2: 2 · (3 − 1) / 2 = 2, slope ½
+    assert quantile_huber(row(0.0)[None], row(3.0)[None], row(0.5), kappa=2.0).tolist() == [1.0]
+
+
+def test_a_small_kappa_leaves_the_plain_quantile_loss() -> None:
+    # |τ − 1{u<0}| |u|: ¼ · 3 for u = 3, ¾ · 2 for u = −2
+    loss = quantile_huber(row(0.0)[None], row(3.0, -2.0)[None], row(0.25), kappa=1e-6)
+    assert loss.tolist() == pytest.approx([(0.75 + 1.5) / 2], rel=1e-5)
 
 
 def test_the_minimum_is_the_quantile() -> None:

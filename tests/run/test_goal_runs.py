@@ -120,9 +120,18 @@ def test_options_that_do_not_fit_are_named(more, told):
         config(**more)
 
 
-def test_an_on_policy_algorithm_has_no_hindsight():
-    with pytest.raises(ConfigError, match="hindsight"):
+def test_an_on_policy_algorithm_has_no_hindsight_and_is_told_who_has():
+    with pytest.raises(
+        ConfigError, match=r"store\.hindsight: unknown key .*for c51, .*, dqn, .*sac.* or tqc, not for ppo"
+    ) as told:
         load_config(algo="ppo", env="rookery/BitFlip-v0", overrides=["store.hindsight.k=4"])
+    assert "r2d2" not in str(told.value)  # which learns from sequences
+
+
+def test_sequences_have_no_hindsight_whatever_the_number_of_steps():
+    with pytest.raises(ConfigError, match=r"store\.hindsight .*algo\.name=r2d2 learns from sequences.*Use dqn") as told:
+        load_config(algo="r2d2", env="rookery/BitFlip-v0", overrides=["store.hindsight.k=4"])
+    assert "n_step" not in str(told.value)
 
 
 def test_a_preset_can_be_told_to_leave_it_out_or_to_change_one_number():

@@ -140,6 +140,13 @@ def test_batches_that_cannot_be_shared_are_refused_before_the_run(algo, words, m
         config_of(algo, *words)
 
 
+def test_rollouts_of_a_policy_with_memory_are_shared_by_whole_sequences():
+    words = ["model.core={kind: gru, size: 4}", "algo.minibatches=1", "learning.learners=2"]
+    assert load_config(algo="appo", env="CartPole-v1", overrides=[*words, "env.num=2"]).env.num == 2
+    with pytest.raises(ConfigError, match=r"has 1 sequences, which learning\.learners=2 cannot share"):
+        load_config(algo="appo", env="CartPole-v1", overrides=[*words, "env.num=1"])
+
+
 def test_compiled_updates_of_several_learners_are_refused():
     with pytest.raises(ConfigError, match=r"learning\.mode=compiled is not possible: learning\.learners=2"):
         Trainer(config_of("ppo", "learning.mode=compiled"))

@@ -167,6 +167,9 @@ def draw(logits: np.ndarray, u: np.ndarray | None) -> tuple[np.ndarray, np.ndarr
 class Bernoulli:
     """Independent coins: multi-binary actions."""
 
+    def __init__(self, leaf: Leaf):
+        self.shape = leaf.shape
+
     def __call__(
         self, out: Arrays, rng: np.random.Generator, knobs: Mapping[str, float], mask: np.ndarray | None, greedy: bool
     ) -> Arrays:
@@ -174,7 +177,8 @@ class Bernoulli:
         p = 0.5 * (1.0 + np.tanh(0.5 * logits))  # σ(l) without overflow
         action = (logits > 0 if greedy else rng.random(p.shape) < p).astype(np.int8)
         signed = np.where(action > 0, logits, -logits)
-        return {"action": action, "logp": (-np.logaddexp(0, -signed)).sum(-1).astype(np.float32)}
+        logp = (-np.logaddexp(0, -signed)).sum(-1).astype(np.float32)
+        return {"action": action.reshape(len(logits), *self.shape), "logp": logp}
 
     def to_env(self, action: np.ndarray) -> np.ndarray:
         return action
@@ -206,8 +210,8 @@ class SquashedGaussian:
         bounded = leaf.low is not None and leaf.high is not None
         if not bounded or not (np.isfinite(leaf.low).all() and np.isfinite(leaf.high).all()):  # type: ignore[arg-type]
             raise ConfigError(
-                f"a squashed policy needs an action space with finite bounds, got low={leaf.low}, high={leaf.high}. "
-                "Give the space finite bounds with a wrapper (gymnasium.wrappers.RescaleAction, ClipAction)."
+                f"actions in [−1, 1] are rescaled to the env's, so its action space needs finite bounds, got low={leaf.low}, high={leaf.high}. "
+                "Use ppo, a2c or trpo, which need none, or give the space bounds with gymnasium.wrappers.TransformAction."
             )
         self.shape = leaf.shape
         self.middle = ((np.asarray(leaf.high) + leaf.low) / 2).astype(np.float32)
@@ -247,5 +251,5 @@ def rule_for(action_spec: Any) -> Rule:
     if action_spec.kind == "box":
         return Gaussian(action_spec)
     if action_spec.kind == "multi_binary":
-        return Bernoulli()
+        return Bernoulli(action_spec)
     return Categorical(action_spec.sizes, single=action_spec.kind == "discrete")

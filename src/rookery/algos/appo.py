@@ -20,6 +20,7 @@ from torch import Tensor, nn
 
 from rookery.acting.rules import Rule, rule_for
 from rookery.algos.base import AlgoConfig, Algorithm, GradConfig, Positive, Share
+from rookery.algos.curiosity import CURIOSITY_METRICS, Curiosity, CuriosityConfig
 from rookery.core.schedule import Schedule
 from rookery.core.spec import mask_of
 from rookery.core.tree import Tree
@@ -52,6 +53,7 @@ class APPOConfig(AlgoConfig):
     shared: bool = False  # one encoder (and memory) for policy and value
     max_grad_norm: Annotated[float, Field(gt=0)] | None = 0.5  # norm to which gradients are clipped
     grad: GradConfig = GradConfig()  # further limit of gradients
+    curiosity: CuriosityConfig | None = None  # bonus for what is new to the learner; null: none
 
 
 class APPO(Algorithm):
@@ -74,7 +76,11 @@ class APPO(Algorithm):
         "clip_fraction": "share of samples whose ratio left the clip range",
         "ratio": "mean π_old/μ of the rows: 1 without lag",
         "explained_variance": "1 − Var(v − V) / Var(v): 1 is a perfect critic, 0 a constant one",
-    }
+    } | CURIOSITY_METRICS
+
+    def __init__(self, config: APPOConfig, obs_spec: Tree, action_spec: Tree, model: Any):
+        super().__init__(config, obs_spec, action_spec, model)
+        self.curiosity = Curiosity(config.curiosity, obs_spec, action_spec, model)
 
     @classmethod
     def rules(cls, config: Any) -> list[str]:
@@ -95,10 +101,12 @@ class APPO(Algorithm):
 
     def networks(self) -> dict[str, nn.Module]:
         c = self.config
-        return {"ac": ActorCritic(self.obs_spec, self.action_spec, self.model, shared=c.shared, log_std=c.log_std)}
+        ac = ActorCritic(self.obs_spec, self.action_spec, self.model, shared=c.shared, log_std=c.log_std)
+        return {"ac": ac} | self.curiosity.networks()
 
     def optimisers(self) -> dict[str, Optimiser]:
-        return {"ac": Adam(clip_norm=self.config.max_grad_norm, eps=1e-5, **self.config.grad.options)}
+        adam = Adam(clip_norm=self.config.max_grad_norm, eps=1e-5, **self.config.grad.options)
+        return {"ac": adam} | self.curiosity.optimisers(adam)
 
     def rule(self, column: int = 0, columns: int | None = None) -> Rule:
         return rule_for(self.action_spec)
@@ -114,6 +122,7 @@ class APPO(Algorithm):
         c, leaf = self.config, self.action_spec
         logp, _ = logp_entropy(leaf.kind, leaf.sizes, s.ac.decide(b), b.action, mask_of(b.obs))
         rows = corrected(b, s.ac.judge(b), logp, c.gamma, c.rho_max, c.c_max)
+        rows = self.curiosity.prepare(s, b, rows, lag=(logp - b.logp, c.rho_max, c.c_max))
         if c.normalise_advantage:
             rows["advantage"] = normalise(rows["advantage"], rows["valid"])
         return as_rows(rows) if self.model.core is None else as_sequences(rows, b)
@@ -139,4 +148,5 @@ class APPO(Algorithm):
             return policy + c.value_cost * critic - s.knob.entropy_bonus * bonus, aux
 
         told = s.minimise("ac", loss)
-        return told | {"ratio": mean_valid(b.ratio, b.valid), "explained_variance": b.explained.mean()}
+        told |= {"ratio": mean_valid(b.ratio, b.valid), "explained_variance": b.explained.mean()}
+        return told | self.curiosity.update(s, b)

@@ -15,7 +15,7 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from rookery.acting.rules import Rule
-from rookery.algos.choice import instead
+from rookery.algos.choice import instead, remembering
 from rookery.core.errors import ConfigError
 from rookery.core.schedule import Schedule, until
 from rookery.core.section import Section
@@ -113,9 +113,8 @@ class Algorithm:
     def _check_memory(self) -> None:
         core = getattr(self.model, "core", None)
         if core is not None and self.recurrent == "no":
-            raise ConfigError(
-                f"model.core is set, but algo.name={self.name} does not learn from sequences. Use r2d2, ppo or a2c, or remove model.core."
-            )
+            told = f"model.core is set, but algo.name={self.name} does not learn from sequences."
+            raise ConfigError(f"{told} Use {remembering(self.action_spec.kind)}, or remove model.core.")
         if core is None and self.recurrent == "must":
             raise ConfigError(
                 f"algo.name={self.name} needs a memory: set model.core, e.g. model.core.kind=lstm model.core.size=64."

@@ -7,6 +7,8 @@
     i_t   = (1 − γ_I) b_t / √E[b²]                           running mean over the whole run
     A_t   = A^E_t + c_I A^I_t                                each with its own critic and discount (Burda 2018, section 2.3)
 
+With `algo.rho_max` and `algo.c_max` (IMPALA, APPO) A^I and the target of its critic are those of V-trace, as A^E is.
+
 The bonus's return goes on beyond the end of an episode unless `episodic`: being caught costs the novelty that a new episode does not offer.
 Reward, critic, targets and their metrics are those without a bonus; only the advantage of the policy's loss is another.
 
@@ -26,12 +28,14 @@ from rookery.core.section import Section
 from rookery.core.spec import Leaf
 from rookery.core.tree import Tree, tree_take
 from rookery.equations.distributions import logp_entropy
-from rookery.equations.returns import gae, successor_values
+from rookery.equations.returns import gae, successor_values, vtrace
 from rookery.equations.rollouts import Rows, successors
 from rookery.equations.value import mean_valid, squared
 from rookery.learning.optim import Optimiser
 from rookery.nets.curiosity import Distillation, Dynamics
 from rookery.nets.normalise import observe
+
+Lag = tuple[Tensor, float, float]  # log π(a|s) − log μ(a|s) [T, B], ρ̄ and c̄ of V-trace
 
 
 class CuriosityConfig(Section):
@@ -82,22 +86,26 @@ class Curiosity:
     def optimisers(self, like: Optimiser) -> dict[str, Optimiser]:
         return {} if self.config is None else {"curiosity": like}
 
-    def prepare(self, s: Any, b: Any, rows: Rows, lam: float) -> Rows:
+    def prepare(self, s: Any, b: Any, rows: Rows, lam: float = 1.0, lag: Lag | None = None) -> Rows:
         """The rows [T, B] with the bonus in their advantage, and with what `update` needs."""
         if self.config is None:
             return rows
         net, next_obs = s.curiosity, successors(b)
+        own = not self.model.normalise_obs  # else the trainer shows observations to all networks
+        seen, begins = tree_take(b.obs, b.valid), bool(net.size.count == 0)
+        if own and begins:  # raw observations would give a bonus whose size outweighs all later ones
+            observe(net, seen)
         bonus = self.errors(net, b.obs, next_obs, b.action)["forward"]
         net.size.observe(bonus[b.valid])
-        if not self.model.normalise_obs:  # else the trainer shows observations to all networks
-            observe(net, tree_take(b.obs, b.valid))
-        value, advantage = self.judged(net, b, bonus, lam)
+        if own and not begins:
+            observe(net, seen)
+        target, advantage = self.judged(net, b, bonus, lam, lag)
         mean = mean_valid(bonus, b.valid).expand_as(bonus)
-        own = {"next_obs": next_obs, "bonus": mean, "bonus_target": advantage + value}
-        return rows | own | {"advantage": rows["advantage"] + self.config.weight * advantage}
+        more = {"next_obs": next_obs, "bonus": mean, "bonus_target": target}
+        return rows | more | {"advantage": rows["advantage"] + self.config.weight * advantage}
 
-    def judged(self, net: Any, b: Any, bonus: Tensor, lam: float) -> tuple[Tensor, Tensor]:
-        """(V, A) of the scaled bonus."""
+    def judged(self, net: Any, b: Any, bonus: Tensor, lam: float, lag: Lag | None) -> tuple[Tensor, Tensor]:
+        """(target of the critic, A) of the scaled bonus."""
         c, value, last = self.config, net.value(b.obs), net.value(b.last_obs)
         assert c is not None
         reward = (1.0 - c.gamma) * net.scaled(bonus)
@@ -106,7 +114,12 @@ class Curiosity:
             terminated = done = torch.zeros_like(done)
             at, final = at[:0], final[:0]
         next_value = successor_values(value, last, final, at, b.valid)
-        return value, gae(reward, value, next_value, terminated, done, c.gamma, lam, b.valid)
+        if lag is not None:
+            log_rho, rho_max, c_max = lag
+            ends = terminated, done
+            return vtrace(log_rho, reward, value, next_value, *ends, c.gamma, rho_max, c_max, b.valid)
+        advantage = gae(reward, value, next_value, terminated, done, c.gamma, lam, b.valid)
+        return advantage + value, advantage
 
     def errors(self, net: Any, obs: Tree, next_obs: Tree, action: Tensor) -> dict[str, Tensor]:
         """Per row: `forward` gives the bonus, `inverse` is −log g(a)."""

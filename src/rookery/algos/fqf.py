@@ -4,7 +4,7 @@
     Q(s, a) = Σ_i (τ_{i+1} − τ_i) Z_{τ̂_i}(s, a)
     a*     = argmax_a Q'(s_{t+k}, a)                                     double: argmax_a Q(s_{t+k}, a); fractions of s_{t+k}
     y_j    = R + γ^k (1 − terminated) Z'_{τ̂_j}(s_{t+k}, a*)               fractions of s; R: sum of k ≤ n rewards
-    l      = Σ_i mean_j |τ̂_i − 1{y_j < Z_{τ̂_i}}| huber_κ(y_j − Z_{τ̂_i}(s, a))
+    l      = Σ_i mean_j |τ̂_i − 1{y_j < Z_{τ̂_i}}| huber_κ(y_j − Z_{τ̂_i}(s, a)) / κ
     L      = mean w l,     priority = l
     ∂W₁/∂τ_i = 2 Z_{τ_i} − Z_{τ̂_i} − Z_{τ̂_{i−1}}                          eq. 9, for 0 < i < N: the gradient of P, given explicitly
     L_P    = mean w Σ_i τ_i ⌊∂W₁/∂τ_i⌋ − c mean H(p)                      ⌊·⌋: as a constant

@@ -22,6 +22,7 @@ from torch import Tensor, nn
 
 from rookery.acting.rules import Rule, rule_for
 from rookery.algos.base import AlgoConfig, Algorithm, GradConfig, Positive, Share
+from rookery.algos.curiosity import CURIOSITY_METRICS, Curiosity, CuriosityConfig
 from rookery.core.schedule import Schedule
 from rookery.core.spec import mask_of
 from rookery.core.tree import Tree
@@ -51,6 +52,7 @@ class IMPALAConfig(AlgoConfig):
     shared: bool = False  # one encoder (and memory) for policy and value
     max_grad_norm: Annotated[float, Field(gt=0)] | None = 40.0  # norm to which gradients are clipped
     grad: GradConfig = GradConfig()  # further limit of gradients
+    curiosity: CuriosityConfig | None = None  # bonus for what is new to the learner; null: none
 
 
 class IMPALA(Algorithm):
@@ -71,7 +73,11 @@ class IMPALA(Algorithm):
         "entropy": "mean entropy of the policy, in nats",
         "ratio": "mean π/μ of the rows when their batch arrives: 1 without lag",
         "explained_variance": "1 − Var(v − V) / Var(v): 1 is a perfect critic, 0 a constant one",
-    }
+    } | CURIOSITY_METRICS
+
+    def __init__(self, config: IMPALAConfig, obs_spec: Tree, action_spec: Tree, model: Any):
+        super().__init__(config, obs_spec, action_spec, model)
+        self.curiosity = Curiosity(config.curiosity, obs_spec, action_spec, model)
 
     @classmethod
     def updates_of(cls, config: Any, steps: int | None) -> int | None:
@@ -80,11 +86,13 @@ class IMPALA(Algorithm):
 
     def networks(self) -> dict[str, nn.Module]:
         c = self.config
-        return {"ac": ActorCritic(self.obs_spec, self.action_spec, self.model, shared=c.shared, log_std=c.log_std)}
+        ac = ActorCritic(self.obs_spec, self.action_spec, self.model, shared=c.shared, log_std=c.log_std)
+        return {"ac": ac} | self.curiosity.networks()
 
     def optimisers(self) -> dict[str, Optimiser]:
         kind = Adam if self.config.optimiser == "adam" else RMSprop
-        return {"ac": kind(clip_norm=self.config.max_grad_norm, eps=1e-5, **self.config.grad.options)}
+        limited = kind(clip_norm=self.config.max_grad_norm, eps=1e-5, **self.config.grad.options)
+        return {"ac": limited} | self.curiosity.optimisers(limited)
 
     def rule(self, column: int = 0, columns: int | None = None) -> Rule:
         return rule_for(self.action_spec)
@@ -100,6 +108,7 @@ class IMPALA(Algorithm):
         c, leaf = self.config, self.action_spec
         logp, _ = logp_entropy(leaf.kind, leaf.sizes, s.ac.decide(b), b.action, mask_of(b.obs))
         rows = corrected(b, s.ac.judge(b), logp, c.gamma, c.rho_max, c.c_max)
+        rows = self.curiosity.prepare(s, b, rows, lag=(logp - b.logp, c.rho_max, c.c_max))
         return as_rows(rows) if self.model.core is None else as_sequences(rows, b)
 
     def learn(self, learner: Learner, batch: dict[str, Tree], rng: np.random.Generator) -> Iterator[list[Outputs]]:
@@ -117,4 +126,5 @@ class IMPALA(Algorithm):
             return policy + c.value_cost * critic - s.knob.entropy_bonus * bonus, aux
 
         told = s.minimise("ac", loss)
-        return told | {"ratio": mean_valid(b.ratio, b.valid), "explained_variance": b.explained.mean()}
+        told |= {"ratio": mean_valid(b.ratio, b.valid), "explained_variance": b.explained.mean()}
+        return told | self.curiosity.update(s, b)

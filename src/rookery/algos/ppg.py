@@ -22,6 +22,7 @@ from torch import Tensor, nn
 
 from rookery.acting.rules import Rule, rule_for
 from rookery.algos.base import AlgoConfig, Algorithm, GradConfig, Positive, Share
+from rookery.algos.curiosity import CURIOSITY_METRICS, Curiosity, CuriosityConfig
 from rookery.core.schedule import Schedule
 from rookery.core.spec import mask_of
 from rookery.core.tree import Tree, tree_map
@@ -54,6 +55,7 @@ class PPGConfig(AlgoConfig):
     log_std: float = 0.0  # initial log standard deviation of continuous actions
     max_grad_norm: Annotated[float, Field(gt=0)] | None = 0.5  # norm to which gradients are clipped
     grad: GradConfig = GradConfig()  # further limit of gradients
+    curiosity: CuriosityConfig | None = None  # bonus for what is new to the learner; null: none
 
 
 class PPG(Algorithm):
@@ -77,7 +79,11 @@ class PPG(Algorithm):
         "auxiliary/grad_norm": "norm of its gradient before clipping",
         "auxiliary/value_loss": "loss of the policy's value head",
         "auxiliary/kl": "mean KL(π_old ‖ π) since the auxiliary phase began",
-    }
+    } | CURIOSITY_METRICS
+
+    def __init__(self, config: PPGConfig, obs_spec: Tree, action_spec: Tree, model: Any):
+        super().__init__(config, obs_spec, action_spec, model)
+        self.curiosity = Curiosity(config.curiosity, obs_spec, action_spec, model)
 
     @classmethod
     def rules(cls, config: Any) -> list[str]:
@@ -102,11 +108,12 @@ class PPG(Algorithm):
 
     def networks(self) -> dict[str, nn.Module]:
         policy = ActorCritic(self.obs_spec, self.action_spec, self.model, shared=True, log_std=self.config.log_std)
-        return {"policy": policy, "value": Value(self.obs_spec, self.model)}
+        return {"policy": policy, "value": Value(self.obs_spec, self.model)} | self.curiosity.networks()
 
     def optimisers(self) -> dict[str, Optimiser]:
         options = {"clip_norm": self.config.max_grad_norm, "eps": 1e-5, **self.config.grad.options}
-        return {"policy": Adam(**options), "value": Adam(**options), "auxiliary": Adam(of="policy", **options)}
+        own = {"policy": Adam(**options), "value": Adam(**options), "auxiliary": Adam(of="policy", **options)}
+        return own | self.curiosity.optimisers(Adam(**options))
 
     def rule(self, column: int = 0, columns: int | None = None) -> Rule:
         return rule_for(self.action_spec)
@@ -118,6 +125,7 @@ class PPG(Algorithm):
         """Advantages of the rollout [T, B] as rows [N]."""
         c = self.config
         rows = judged(b, values_of(s.value, b), c.gamma, c.lam) | {"logp": b.logp}
+        rows = self.curiosity.prepare(s, b, rows, c.lam)
         if c.normalise_advantage:
             rows["advantage"] = normalise(rows["advantage"], rows["valid"])
         return as_rows(rows)
@@ -152,7 +160,7 @@ class PPG(Algorithm):
 
         told = s.minimise("policy", loss)
         s.minimise("value", lambda value: mean_valid(squared(value(b.obs) - b.target), b.valid))
-        return told | {"explained_variance": b.explained.mean()}
+        return told | {"explained_variance": b.explained.mean()} | self.curiosity.update(s, b)
 
     def auxiliary(self, s: Any, b: Any) -> dict[str, Tensor]:
         c, leaf = self.config, self.action_spec

@@ -4,7 +4,7 @@
     a*      = argmax_a Q'(s_{t+k}, a)                                     double: argmax_a Q(s_{t+k}, a)
     y_j     = R + γ^k (1 − terminated) θ'_j(s_{t+k}, a*)                  R: sum of k ≤ n rewards
     τ_i     = (2 i + 1) / 2 N
-    l       = Σ_i mean_j |τ_i − 1{y_j < θ_i}| huber_κ(y_j − θ_i(s, a))    eq. 10
+    l       = Σ_i mean_j |τ_i − 1{y_j < θ_i}| huber_κ(y_j − θ_i(s, a)) / κ    eq. 10
     L       = mean w l,     priority = l
 
 Acting is ε-greedy in Q; a noisy head explores by itself. Double choice, dueling heads and n-step returns are options.

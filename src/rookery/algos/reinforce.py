@@ -21,6 +21,7 @@ from torch import Tensor, nn
 
 from rookery.acting.rules import Rule, rule_for
 from rookery.algos.base import AlgoConfig, Algorithm, GradConfig, Positive, Share
+from rookery.algos.curiosity import CURIOSITY_METRICS, Curiosity, CuriosityConfig
 from rookery.core.schedule import Schedule
 from rookery.core.spec import mask_of
 from rookery.core.tree import Tree
@@ -47,6 +48,7 @@ class ReinforceConfig(AlgoConfig):
     log_std: float = 0.0  # initial log standard deviation of continuous actions
     max_grad_norm: Annotated[float, Field(gt=0)] | None = None  # norm to which gradients are clipped
     grad: GradConfig = GradConfig()  # further limit of gradients
+    curiosity: CuriosityConfig | None = None  # bonus for what is new to the learner; null: none
 
 
 class Reinforce(Algorithm):
@@ -65,7 +67,11 @@ class Reinforce(Algorithm):
         "entropy": "mean entropy of the policy, in nats",
         "return_to_go": "mean discounted return G of the learnt steps",
         "used": "share of the rollout's steps whose return is known",
-    }
+    } | CURIOSITY_METRICS
+
+    def __init__(self, config: ReinforceConfig, obs_spec: Tree, action_spec: Tree, model: Any):
+        super().__init__(config, obs_spec, action_spec, model)
+        self.curiosity = Curiosity(config.curiosity, obs_spec, action_spec, model)
 
     @classmethod
     def updates_of(cls, config: Any, steps: int | None) -> int | None:
@@ -73,12 +79,13 @@ class Reinforce(Algorithm):
 
     def networks(self) -> dict[str, nn.Module]:
         policy = Policy(self.obs_spec, self.action_spec, self.model, self.config.log_std)
-        return {"policy": policy} | ({"value": Value(self.obs_spec, self.model)} if self.config.baseline else {})
+        critic = {"value": Value(self.obs_spec, self.model)} if self.config.baseline else {}
+        return {"policy": policy} | critic | self.curiosity.networks()
 
     def optimisers(self) -> dict[str, Optimiser]:
         limits = {"clip_norm": self.config.max_grad_norm, **self.config.grad.options}
         critic: dict[str, Optimiser] = {"value": Adam(lr="value_lr", **limits)} if self.config.baseline else {}
-        return {"policy": Adam(**limits)} | critic
+        return {"policy": Adam(**limits)} | critic | self.curiosity.optimisers(Adam(**limits))
 
     def rule(self, column: int = 0, columns: int | None = None) -> Rule:
         return rule_for(self.action_spec)
@@ -95,6 +102,7 @@ class Reinforce(Algorithm):
             zero = torch.zeros_like(b.reward)
             rows = judged(b, (zero, zero[0], torch.zeros_like(b.final_at[:, 0], dtype=zero.dtype)), c.gamma, 1.0)
             rows["valid"] = rows["valid"] * ends_inside(b)
+        rows = self.curiosity.prepare(s, b, rows)
         used = rows["valid"].sum() / b.valid.sum().clamp(min=1)
         if c.normalise_return:
             rows["advantage"] = normalise(rows["advantage"], rows["valid"])
@@ -116,4 +124,5 @@ class Reinforce(Algorithm):
         told = s.minimise("policy", loss)
         if self.config.baseline:
             s.minimise("value", lambda value: mean_valid(squared(value(b.obs) - b.target), b.valid))
-        return told | {"return_to_go": mean_valid(b.target, b.valid), "used": b.used.mean()}
+        told |= {"return_to_go": mean_valid(b.target, b.valid), "used": b.used.mean()}
+        return told | self.curiosity.update(s, b)

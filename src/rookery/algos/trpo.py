@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from rookery.acting.rules import Rule, rule_for
 from rookery.algos.base import AlgoConfig, Algorithm, GradConfig, Positive, Share
+from rookery.algos.curiosity import CURIOSITY_METRICS, Curiosity, CuriosityConfig
 from rookery.core.schedule import Schedule
 from rookery.core.spec import mask_of
 from rookery.core.tree import Tree
@@ -51,6 +52,7 @@ class TRPOConfig(AlgoConfig):
     log_std: float = 0.0  # initial log standard deviation of continuous actions
     max_grad_norm: Annotated[float, Field(gt=0)] | None = None  # norm to which the critic's gradients are clipped
     grad: GradConfig = GradConfig()  # further limit of the critic's gradients
+    curiosity: CuriosityConfig | None = None  # bonus for what is new to the learner; null: none
 
 
 class TRPO(Algorithm):
@@ -72,7 +74,11 @@ class TRPO(Algorithm):
         "value/grad_norm": "norm of the critic's gradient before clipping",
         "entropy": "mean entropy of the policy before the step, in nats",
         "explained_variance": "1 − Var(R − V) / Var(R): 1 is a perfect critic, 0 a constant one",
-    }
+    } | CURIOSITY_METRICS
+
+    def __init__(self, config: TRPOConfig, obs_spec: Tree, action_spec: Tree, model: Any):
+        super().__init__(config, obs_spec, action_spec, model)
+        self.curiosity = Curiosity(config.curiosity, obs_spec, action_spec, model)
 
     @classmethod
     def rules(cls, config: Any) -> list[str]:
@@ -89,10 +95,11 @@ class TRPO(Algorithm):
 
     def networks(self) -> dict[str, nn.Module]:
         policy = Policy(self.obs_spec, self.action_spec, self.model, self.config.log_std)
-        return {"policy": policy, "value": Value(self.obs_spec, self.model)}
+        return {"policy": policy, "value": Value(self.obs_spec, self.model)} | self.curiosity.networks()
 
     def optimisers(self) -> dict[str, Optimiser]:
-        return {"value": Adam(clip_norm=self.config.max_grad_norm, **self.config.grad.options)}
+        adam = Adam(clip_norm=self.config.max_grad_norm, **self.config.grad.options)
+        return {"value": adam} | self.curiosity.optimisers(adam)
 
     def rule(self, column: int = 0, columns: int | None = None) -> Rule:
         return rule_for(self.action_spec)
@@ -104,6 +111,7 @@ class TRPO(Algorithm):
         """Advantages of the rollout [T, B] as rows [N], and the policy as it is now."""
         c = self.config
         rows = judged(b, values_of(s.value, b), c.gamma, c.lam) | {"logp": b.logp, "old": s.policy(b.obs)}
+        rows = self.curiosity.prepare(s, b, rows, c.lam)
         if c.normalise_advantage:
             rows["advantage"] = normalise(rows["advantage"], rows["valid"])
         return as_rows(rows)
@@ -135,5 +143,6 @@ class TRPO(Algorithm):
         numbers |= {"entropy": mean_valid(entropy, valid), "explained_variance": rows["explained"].mean()}
         return Outputs({}, tuple(numbers), torch.stack(list(numbers.values())).cpu().numpy())
 
-    def update(self, s: Any, b: Any) -> None:
+    def update(self, s: Any, b: Any) -> dict[str, Tensor]:
         s.minimise("value", lambda value: mean_valid(squared(value(b.obs) - b.target), b.valid))
+        return self.curiosity.update(s, b)

@@ -129,3 +129,14 @@ BUILTIN: dict[str, dict[str, tuple[str, str]]] = {  # kind → name → (target,
         "tensorboard": (f"{_SINKS}tensorboard:TensorBoard", "TensorBoard event files"),
     },
 }
+OTHER_NAMES: dict[str, dict[str, str]] = {  # kind → what people look for, in small letters and digits → what it is here
+    "algo": {
+        "her": "store.hindsight of an off-policy algorithm (docs/goals.md)",
+        "rnd": "algo.curiosity.kind=rnd of an on-policy algorithm (docs/algorithms/curiosity.md)",
+        "icm": "algo.curiosity.kind=icm of an on-policy algorithm (docs/algorithms/curiosity.md)",
+        "drqn": "r2d2 with algo.burn_in=0 and algo.stored_state=false (preset cartpole-novel-drqn)",
+        "apex": "dqn in an asynchronous pool (preset cartpole-apex)",
+        "ddqn": "dqn with algo.double=true, as it is by default",
+        "recurrentppo": "ppo with model.core (preset cartpole-novel-ppo-lstm)",
+    },
+}

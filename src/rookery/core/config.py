@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -48,8 +48,9 @@ class InvalidConfig(ConfigError):
 class Checker:
     """Collects the problems of one merged tree, section by section."""
 
-    def __init__(self, merged: Merged):
+    def __init__(self, merged: Merged, elsewhere: Callable[[KeyPath], str] | None = None):
         self.merged = merged
+        self._elsewhere = elsewhere or (lambda path: "")  # who has a key that does not exist here, as a sentence
         self.problems = [Problem(".".join(path), what, source) for path, what, source in merged.problems]
         self.known: set[str] = set()  # dotted keys of all sections, to recognise a key in the wrong section
         self._spoilt: set[str] = set()  # keys whose values cannot be trusted when contradictions are looked for
@@ -99,7 +100,8 @@ class Checker:
         close = [f"{prefix}{name}" for name in nearest(word, siblings)]
         elsewhere = sorted(key for key in self.known if key.rpartition(".")[2] == word or key == word)
         found = list(dict.fromkeys([*close, *elsewhere[:2]]))
-        hint = did_you_mean_exactly(found) or (f" Known: {', '.join(siblings)}." if siblings else "")
+        hint = did_you_mean_exactly(found) or self._elsewhere(path)
+        hint = hint or (f" Known: {', '.join(siblings)}." if siblings else "")
         self._spoilt.update(found)
         self.add(path, "unknown key", hint)
 

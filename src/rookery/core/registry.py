@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
-from rookery.core.catalogue import BUILTIN
+from rookery.core.catalogue import BUILTIN, OTHER_NAMES
 from rookery.core.errors import ConfigError
 
 Kind = Literal["algo", "env", "preset", "model", "encoder", "wrapper", "sink", "callback"]
@@ -85,9 +85,10 @@ def entry(kind: str, name: str) -> Entry:
     """The entry of a name, without importing it."""
     table = _table(kind)
     if name not in table:
-        raise ConfigError(
-            f"unknown {kind} {name!r}.{did_you_mean(name, table)} Known: {', '.join(sorted(table)) or 'none'}."
-        )
+        plain = "".join(sign for sign in name.lower() if sign.isalnum())
+        other = OTHER_NAMES.get(kind, {}).get(plain)
+        hint = f", which is {other} here." if other else f".{did_you_mean(name, table)}"
+        raise ConfigError(f"unknown {kind} {name!r}{hint} Known: {', '.join(sorted(table)) or 'none'}.")
     return table[name]
 
 

@@ -52,7 +52,7 @@ def spec_of(space: Any, where: str = "the space") -> Tree:
     if isinstance(space, spaces.MultiDiscrete):
         if np.ndim(space.nvec) != 1:
             raise ConfigError(
-                f"{where} is {space}: MultiDiscrete of one dimension is supported. Flatten it with a wrapper."
+                f"{where} is MultiDiscrete({space.nvec.tolist()}): only one dimension is supported. Flatten it with a wrapper."
             )
         if np.any(space.start):
             raise ConfigError(

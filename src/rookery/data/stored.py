@@ -80,10 +80,10 @@ class Stored:
 
 
 def stored_spec(obs_spec: Tree, action_spec: Tree, extras: dict[str, Tree] | None = None) -> dict[str, Tree]:
-    """The fields of a ring; actions are kept as float32 or int64, the two types that rules and losses know."""
+    """The fields of a ring; actions are kept as float32 (of a box, whatever the env's dtype) or int64, which rules and losses know."""
 
     def action_leaf(leaf: Leaf) -> Leaf:
-        dtype = np.dtype(np.float32 if leaf.dtype.kind == "f" else np.int64)
+        dtype = np.dtype(np.float32 if leaf.kind == "box" else np.int64)
         return Leaf(leaf.kind, leaf.shape, dtype, leaf.sizes, leaf.start)
 
     action = _map(action_leaf, action_spec)

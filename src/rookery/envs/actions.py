@@ -1,7 +1,7 @@
 """From the algorithm's actions to the env's: arrays [B, …] become what each env's action space holds.
 
-Algorithms count discrete choices from 0 and may leave a Box; the env gets `start + a`, and box actions clipped to the bounds. What
-an env gets is always a fresh copy: it may keep or change it.
+Algorithms count discrete choices from 0 and may leave a Box; the env gets `start + a`, and box actions clipped to the bounds and, where
+the box holds whole numbers, rounded. What an env gets is always a fresh copy: it may keep or change it.
 """
 
 from __future__ import annotations
@@ -88,6 +88,8 @@ def shape_problem(action: Tree, spec: Tree, num: int) -> str | None:
 
 def _clipped(space: spaces.Box) -> Convert:
     dtype, low, high = space.dtype, space.low, space.high
+    if dtype.kind in "iu":
+        return lambda action: np.rint(np.clip(action, low, high)).astype(dtype)
     if np.isinf(low).all() and np.isinf(high).all():
         return lambda action: np.array(action, dtype)
 

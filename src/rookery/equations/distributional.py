@@ -5,7 +5,7 @@
     D_KL = Σ_i m_i (log m_i − log p_i(s, a))                                  cross-entropy with m, less the entropy of m
 
     u_ij = y_j − θ_i(s, a)                                                    y: quantiles of the target, θ: those learned
-    L    = Σ_i mean_j |τ_i − 1{u_ij < 0}| huber_κ(u_ij)                       Dabney et al. 2018, eq. 10
+    L    = Σ_i mean_j |τ_i − 1{u_ij < 0}| huber_κ(u_ij) / κ                   Dabney et al. 2018, eq. 10; 2018b, eq. 3
     τ_i  = (2 i + 1) / 2 n                                                    midpoints, i from 0
 
     ∂W₁/∂τ_i = 2 θ(τ_i) − θ(τ̂_i) − θ(τ̂_{i−1})                                 Yang et al. 2019, eq. 9: W₁ to n steps at τ̂
@@ -66,7 +66,7 @@ def quantile_huber(quantile: Tensor, target: Tensor, tau: Tensor, kappa: float =
     """Per-sample loss […] of quantile […, n] at tau ([n], or […, n] as in IQN) against target […, m], which gets no gradient."""
     u = target.detach().unsqueeze(-2) - quantile.unsqueeze(-1)  # […, n, m]
     slope = (tau.unsqueeze(-1) - (u.detach() < 0).to(u.dtype)).abs()
-    return (slope * huber(u, kappa)).mean(-1).sum(-1)
+    return (slope * huber(u, kappa)).mean(-1).sum(-1) / kappa
 
 
 def kl_divergence(target: Tensor, log_probability: Tensor) -> Tensor:

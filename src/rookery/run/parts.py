@@ -35,6 +35,7 @@ from rookery.learning.cache import Cache, default_folder
 from rookery.learning.learner import Learner, Mode
 from rookery.run.collector import Collector
 from rookery.run.learners import build_learner
+from rookery.run.owners import NOT_OF_SEQUENCES
 from rookery.run.player import Player, Players, actor_of, collecting
 from rookery.run.pool import LocalPool
 from rookery.run.remote import RemotePool
@@ -200,13 +201,8 @@ def build_store(config: Config, algo: Algorithm, env: VectorEnv, streams: Stream
 
 def check_windows(config: Config, algo: Algorithm) -> None:
     """What sequences cannot be combined with."""
-    given = {
-        "store.hindsight": config.store.hindsight is not None,
-        "store.demonstrations": config.store.demonstrations is not None,
-        "store.max_reuse": config.store.max_reuse is not None,
-        "store.max_staleness": config.store.max_staleness is not None,
-        "env.stack": config.env.stack > 1,
-    }
+    given = {f"store.{name}": getattr(config.store, name) is not None for name in NOT_OF_SEQUENCES}
+    given["env.stack"] = config.env.stack > 1
     for key, is_set in given.items():
         if is_set and algo.window() is not None:
             raise ConfigError(

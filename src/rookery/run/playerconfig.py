@@ -16,6 +16,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from rookery.core import registry
@@ -23,9 +24,9 @@ from rookery.core.config import Checker, Problem
 from rookery.core.errors import ConfigError
 from rookery.core.fields import keys_of
 from rookery.core.provenance import Layer, Merged, replacing
+from rookery.run.owners import STORES, owners
 
 OWN = ("algo", "model", "store")  # sections that a player may have of its own
-STORES = {"replay": "rookery.data.config:ReplayConfig", "rollout": "rookery.data.config:RolloutConfig"}
 PLAYERS_SCHEMA: dict[str, Any] = {  # algo and store of a player depend on its own algorithm
     "players": {
         "type": "object",
@@ -112,7 +113,7 @@ def _player(name: str, layers: Sequence[Layer], merged: Merged, checker: Checker
         shared = [Layer(layer.source, _part(layer.tree, ("algo", "model")), layer.lines) for layer in shared]
     defaults = Layer(f"algorithm {algorithm.name}", _part(algorithm.defaults, OWN))
     both = Merged(replacing([defaults, *shared, *own], "model", "layers", ("hidden", "convs")))
-    mine = Checker(both)
+    mine = Checker(both, partial(owners, asked=algorithm.name))
     models = {"algo": algorithm.Config, "model": registry.load("rookery.nets.config:ModelConfig")}
     models["store"] = registry.load(STORES[algorithm.store_kind])
     mine.known = {key.key for section, model in models.items() for key in keys_of(model, section)}

@@ -13,6 +13,7 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,9 +27,9 @@ from rookery.core.overrides import parse_overrides
 from rookery.core.provenance import Layer, Merged, replacing
 from rookery.core.schema import schema_of
 from rookery.core.yamltext import read_file
+from rookery.run.owners import STORES, owners
 from rookery.run.playerconfig import (
     PLAYERS_SCHEMA,
-    STORES,
     PlayerConfig,
     SeatWeights,
     dumped_seats,
@@ -172,7 +173,7 @@ def resolve(layers: Sequence[Layer]) -> Config:
     algorithm = _algorithm(first, early)
     own = [Layer(f"algorithm {first.tree['algo']['name']}", algorithm.defaults)] if algorithm else []
     merged = Merged(replacing([*own, *layers], "model", "layers", ("hidden", "convs")))
-    checker = Checker(merged)
+    checker = Checker(merged, partial(owners, asked=first.tree["algo"]["name"]) if algorithm else None)
     checker.problems += [problem for problem in early.problems if problem not in checker.problems]
     models = _models(algorithm)
     checker.known = {key.key for name, model in models.items() for key in keys_of(model, name)}

@@ -44,7 +44,8 @@ def _shared(config: Config) -> Iterator[str]:
         )
     parts = getattr(config.algo, "minibatches", None)
     if kind == "rollout" and config.players is None and parts is not None:
-        length = 1 if config.model.core is None else config.algo.sequence or config.algo.rollout
+        sequence = getattr(config.algo, "sequence", None) or config.algo.rollout  # appo: whole rollouts
+        length = 1 if config.model.core is None else sequence
         size = config.env.num * config.pool.workers * (config.algo.rollout // length) // parts
         if size % learners:
             yield (
@@ -118,9 +119,16 @@ def _stops(config: Config) -> Iterator[str]:
 
 
 def _hindsight(config: Config) -> Iterator[str]:
-    """A reward of several steps cannot be computed again from one pair of goals."""
+    """A reward of several steps cannot be computed again from one pair of goals, and a memory has seen the old one."""
     n_step = getattr(config.algo, "n_step", 1)
-    if getattr(config.store, "hindsight", None) is not None and n_step != 1:
+    if getattr(config.store, "hindsight", None) is None:
+        return
+    if getattr(config.algorithm, "recurrent", "no") == "must":
+        yield (
+            f"store.hindsight gives single steps another goal, but algo.name={config.algo.name} learns from sequences. "
+            f"Use dqn or another algorithm without memory, or set store.hindsight=null"
+        )
+    elif n_step != 1:
         yield (
             f"store.hindsight computes the reward of single steps again, but algo.n_step={n_step} sums several. "
             f"Set algo.n_step=1, or store.hindsight=null"
