@@ -55,8 +55,8 @@ class _OneStep(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, q: Tensor, action: Tensor, target: Tensor, weight: Tensor, delta: float) -> Any:
         slope, td, chosen = torch.empty_like(q), torch.empty_like(target), torch.empty_like(target)
-        given = (x.numpy() for x in (q, action, target, weight))
-        loss = huber_rows(*given, np.float32(delta), slope.numpy(), td.numpy(), chosen.numpy())
+        rows = q.numpy(), action.numpy(), target.numpy(), weight.numpy()
+        loss = huber_rows(*rows, np.float32(delta), slope.numpy(), td.numpy(), chosen.numpy())
         ctx.save_for_backward(slope)
         ctx.mark_non_differentiable(td, chosen)
         return torch.tensor(loss, dtype=torch.float32, device="cpu"), td, chosen

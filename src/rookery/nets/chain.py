@@ -10,6 +10,7 @@ operations (tracing, quick acting) or layers (hooks) sees the modules.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
@@ -118,7 +119,8 @@ class Cut(Read):
 
 def chain_of(module: nn.Module) -> Chain | None:
     """The chain that a module says it is, if it says so and has what that takes."""
-    layers = module.plain_layers() if hasattr(module, "plain_layers") else None
-    if layers is None or not layers or any(p.device.type != "cpu" for p in module.parameters()):
+    tells: Callable[[], list[nn.Module] | None] | None = getattr(module, "plain_layers", None)
+    layers = None if tells is None else tells()
+    if not layers or any(p.device.type != "cpu" for p in module.parameters()):
         return None
     return Chain(module, layers) if all(type(layer) in (nn.Linear, nn.ReLU, nn.Tanh) for layer in layers) else None
