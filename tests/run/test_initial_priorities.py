@@ -13,6 +13,7 @@ from rookery.acting.actor import Actor, Message
 from rookery.acting.judge import Judge
 from rookery.acting.rules import EpsilonGreedy
 from rookery.core.chunk import Chunk
+from rookery.core.spec import Leaf
 
 GAMMA = 0.5
 
@@ -42,6 +43,50 @@ def test_the_error_of_a_row_is_that_of_its_own_successor():
     judge.fill(rows, np.array([[8.0], [7.0]], np.float32))
     # 1 + ½·5 − 3, 1 + ½·1 − 5, 1 − 1        1 + ½·4 − 2, 1 + ½·4 − 4, 10 + ½·8 − 4: the best of −6 is 8
     assert rows["priority"].tolist() == [[0.5, 1.0], [3.5, 1.0], [0.0, 10.0]]
+
+
+def remembering(s, obs, state, first):
+    """Q(h, 0) = h and Q(h, 1) = 2 − h of the sum h of all that was seen."""
+    total = state["sum"] + obs[:, 0]
+    return {"q": torch.stack([total, 2 - total], -1)}, {"sum": total}
+
+
+def test_an_actor_with_memory_knows_what_it_has_seen_before_the_successor():
+    """Column 0 sees 1, 2, 3, then 4. Column 1 sees 2, 4, is cut at −8, begins again with 5 and sees 1."""
+    actor = Actor(remembering, EpsilonGreedy(), None, memory={"sum": Leaf("box", (), np.dtype(np.float32))})
+    judge = Judge(actor, GAMMA)
+    actor.load(Message(0, {"epsilon": 0.0}))
+    obs = np.array([[[1.0], [2.0]], [[2.0], [4.0]], [[3.0], [5.0]]], np.float32)
+    no, told = np.zeros(2, bool), []
+    judge.begin()
+    for t, first in enumerate(([True, True], [False, False], [False, True])):
+        told.append(actor.act(obs[t], np.random.default_rng(0), np.array(first)))
+        if t == 1:
+            judge.ended(t, obs[t], [(1, np.array([-8.0], np.float32))], no)
+    rows = {key: np.stack([out[key] for out in told]) for key in told[0] if key != "state"}
+    rows |= {"reward": np.ones((3, 2), np.float32), "terminated": np.zeros((3, 2), bool)}
+    rows["priority"] = np.zeros((3, 2), np.float32)
+    before = actor.memory.now["sum"].tolist()
+    judge.fill(rows, np.array([[4.0], [1.0]], np.float32))
+    # sums 1, 3, 6, then 10: 1 + ½·3 − 1, 1 + ½·6 − 3, 1 + ½·10 − 6
+    # sums 2, 6, cut at −2, whose best is 4; then 5 and 6: 1 + ½·6 − 2, 1 + ½·4 − 6, 1 + ½·6 − 5
+    assert rows["priority"].tolist() == [[1.5, 2.0], [1.0, 3.0], [0.0, 1.0]]
+    assert actor.memory.now["sum"].tolist() == before  # it has only looked ahead
+
+
+def test_rescaled_values_are_judged_on_their_scale():
+    """h(x) = √(x + 1) − 1 for x ≥ 0 and ε → 0."""
+    actor = Actor(by_hand, EpsilonGreedy(), None)
+    judge = Judge(actor, GAMMA, 1e-6)
+    actor.load(Message(0, {"epsilon": 0.0}))
+    told = actor.act(np.array([[3.0]], np.float32), np.random.default_rng(0))
+    rows = {key: value[None] for key, value in told.items()}
+    rows |= {"reward": np.full((1, 1), 13.5, np.float32), "terminated": np.zeros((1, 1), bool)}
+    rows["priority"] = np.zeros((1, 1), np.float32)
+    judge.begin()
+    judge.fill(rows, np.array([[1.0]], np.float32))
+    # the best of 1 is 1 = h(3): 13.5 + ½·3 = 15, h(15) = 3, and Q(3, 0) = 3
+    assert rows["priority"][0, 0] == pytest.approx(0.0, abs=1e-4)
 
 
 class Walk(gymnasium.Env):
@@ -89,7 +134,13 @@ TURNS = {
     "env": {"id": "rookery.envs.games:Verdicts", "api": "turns", "num": 2},
     "seats": {"first": {"one": 1, "other": 1}, "second": {"one": 2, "other": 1}},
 }
+SEQUENCES = {
+    **SINGLE,
+    "algo": {"name": "r2d2", "gamma": 0.9, "epsilon": 0.4, "sequence": 4, "overlap": 2, "burn_in": 2, "eta": 0.75},
+    "model": {"hidden": [8], "core": {"kind": "gru", "size": 4}},
+}
 CASES = {
+    "sequences": (SEQUENCES, Walk, ["algo.rollout=5"]),
     "one step a round": (SINGLE, Walk, []),
     "several steps a round": (SINGLE, Walk, ["algo.rollout=7"]),
     "stacked frames": (SINGLE, Walk, ["env.stack=3", "algo.rollout=4"]),
@@ -106,7 +157,34 @@ def trainer(name):
     return Trainer(load_config(tree=tree, overrides=overrides), env=env)
 
 
-@pytest.mark.parametrize("name", [name for name in CASES if name != "turns"])
+def test_the_priority_of_a_sequence_is_made_of_the_errors_of_its_steps():
+    """η max + (1 − η) mean of what the actor said of the learnt rows, however many chunks they came in."""
+    run, said, compared = trainer("sequences"), {}, 0
+    store = run.store
+    ring, real = store._ring, store.add
+
+    def add(chunk):
+        rows = chunk.rows["priority"].copy()
+        real(chunk)
+        slots = (int(ring.lanes[0][2]) - len(rows) + np.arange(len(rows))) % ring.slots
+        said.update(zip((slots[:, None] * ring.columns + np.arange(ring.columns)).ravel().tolist(), rows.ravel()))
+
+    store.add = add
+    store.ready = lambda: False  # what updates say later is another matter
+    for _ in range(40):  # beyond the capacity
+        run.round()
+        reader, leaves = store._reader, store._prioritised.priorities.leaves
+        for start in np.flatnonzero(leaves):
+            reader.index[:] = start
+            reader.read()
+            learnt = [said[at] for at, ok in zip(reader._at[2:, 0].tolist(), reader._marks["valid"][2:, 0]) if ok]
+            wanted = 0.75 * max(learnt) + 0.25 * sum(learnt) / len(learnt)
+            assert leaves[start] == pytest.approx(wanted + 1e-6, abs=1e-5)
+            compared += 1
+    assert compared > 1000
+
+
+@pytest.mark.parametrize("name", [name for name in CASES if name not in ("turns", "sequences")])
 def test_the_priority_of_every_new_step_is_the_error_of_what_the_replay_gives_out(name, monkeypatch):
     run = trainer(name)
     compared = 0
@@ -147,7 +225,7 @@ class Compared:
         reader.index[:] = kept
 
 
-@pytest.mark.parametrize("name", ["several steps a round", "turns"])
+@pytest.mark.parametrize("name", ["several steps a round", "turns", "sequences"])
 def test_a_run_with_them_is_resumed_exactly(name, tmp_path):
     with trainer(name) as straight:
         for _ in straight:
@@ -173,7 +251,7 @@ def test_they_change_what_is_learnt_from():
     assert sums[0] != sums[1]
 
 
-@pytest.mark.parametrize("algo", ["r2d2", "sac"])
+@pytest.mark.parametrize("algo", ["sac-discrete", "sac"])
 def test_an_algorithm_that_does_not_know_them_is_refused(algo):
     env = {"id": "Pendulum-v1"} if algo == "sac" else {}
     tree = {**SINGLE, "env": env, "algo": {"name": algo}, "train": {"max_steps": 5000}}
@@ -181,5 +259,5 @@ def test_an_algorithm_that_does_not_know_them_is_refused(algo):
     with pytest.raises(
         ConfigError, match=r"store\.priority\.initial=actor needs an algorithm .* Set store\.priority\.initial=max"
     ):
-        Trainer(load_config(tree=tree), env=Closing if algo == "r2d2" else None)
+        Trainer(load_config(tree=tree), env=Closing if algo == "sac-discrete" else None)
     assert algo == "sac" or Closing.closed == 1

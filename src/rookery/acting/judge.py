@@ -1,9 +1,12 @@
 """Judge: initial priorities from the actor, as in Ape-X (Horgan 2018): TD errors of single steps, with the weights that acted.
 
-    priority_t = |r_t + γ (1 − terminated_t) max_a Q(s'_t, a) − Q(s_t, a_t)|
+    priority_t = |h(r_t + γ (1 − terminated_t) h⁻¹(max_a Q(s'_t, a))) − Q(s_t, a_t)|        h: the rescaling of R2D2, else h(x) = x
+
+A store of sequences makes one number of those of a sequence (Kapturowski 2019).
 
 Q(s_t, a_t) and max_a Q(s_t, a) are known when acting (`EpsilonGreedy.tell`), and the successor of a row is what the row below it saw. Only
-what has no row is computed here: what is acted on after the last one, and where truncated episodes ended.
+what has no row is computed here: what is acted on after the last one, and where truncated episodes ended; an actor with memory has then seen
+the row before.
 """
 
 from __future__ import annotations
@@ -12,11 +15,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import torch
 
 from rookery.acting.actor import Actor
+from rookery.acting.memory import Memory
 from rookery.acting.rules import BEST, CHOSEN, Arrays, EpsilonGreedy, best_q
 from rookery.core.errors import ConfigError
 from rookery.core.tree import Tree, tree_copy_into, tree_map
+from rookery.equations.value import rescale, unscale
 
 PRIORITY = "priority"  # field of a chunk's rows
 
@@ -24,15 +30,15 @@ PRIORITY = "priority"  # field of a chunk's rows
 class Judge:
     """Fills the priorities of the chunks of one actor, whose rule it lets tell what it knows."""
 
-    def __init__(self, actor: Actor, gamma: float):
-        if not isinstance(actor.rule, EpsilonGreedy) or actor.memory_spec is not None:
+    def __init__(self, actor: Actor, gamma: float, eps: float | None = None):
+        if not isinstance(actor.rule, EpsilonGreedy):
             raise ConfigError(
-                "store.priority.initial=actor needs an algorithm that acts by its Q values and learns from single steps, such as dqn; "
+                "store.priority.initial=actor needs an algorithm that acts by its Q values, such as dqn or r2d2; "
                 "others do not know TD errors when they act. Set store.priority.initial=max."
             )
         actor.rule.tell = True
-        self._gamma = np.float32(gamma)
-        self._actor = Actor(actor.outputs, _Best(), actor.reader, actor.device)  # its own buffers
+        self._gamma, self._eps, self._acting = np.float32(gamma), eps, actor
+        self._actor = Actor(actor.outputs, _Best(), actor.reader, actor.device, actor.memory_spec)  # its own buffers
         self._ends: list[tuple[int, int, np.float32]] = []  # (row, column, value of the final observation)
 
     def begin(self) -> None:
@@ -56,10 +62,16 @@ class Judge:
         after = np.concatenate([best[1:], self._value(last)[None]])
         for t, i, value in self._ends:
             after[t, i] = value
+        after = after if self._eps is None else unscale(torch.from_numpy(after), self._eps).numpy()
         target = rows["reward"] + self._gamma * np.where(rows["terminated"], np.float32(0.0), after)
+        target = target if self._eps is None else rescale(torch.from_numpy(target), self._eps).numpy()
         np.abs(target - rows[CHOSEN], out=rows[PRIORITY])
 
     def _value(self, obs: Tree) -> np.ndarray:
+        """max_a Q of what would be seen next, after all that the seats have seen so far."""
+        if self._acting.memory is not None:
+            self._actor.memory = Memory(self._acting.memory_spec, self._acting.memory.seats)
+            self._actor.memory.put(self._acting.memory.now)
         return self._actor.act(obs, None)[BEST]
 
 

@@ -99,7 +99,7 @@ class R2D2(Algorithm):
 
     def window(self) -> Window:
         c = self.config
-        return Window(c.sequence, c.burn_in, c.sequence - c.overlap)
+        return Window(c.sequence, c.burn_in, c.sequence - c.overlap, c.eta)
 
     def outputs(self, s: Any, obs: Tree, state: Any, first: Any) -> tuple[dict[str, Tensor], Any]:
         q, state = s.q.step(obs, state)

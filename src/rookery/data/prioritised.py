@@ -15,20 +15,27 @@ from rookery.core.schedule import Schedule
 from rookery.data.config import PriorityConfig
 from rookery.data.priority import Keys, Priorities
 from rookery.data.ring import Ring
+from rookery.data.sequences import Window
 from rookery.kernels import places
-from rookery.kernels.gather import COUNT, HEAD, STALE
+from rookery.kernels.gather import COUNT, HEAD, LO, STALE, WIDTH
+from rookery.kernels.sequence import errors
 
 
 class Prioritised:
     """Draws `size` steps of a ring at a time; the last batch's arrays are overwritten by the next.
 
-    β follows its schedule over env steps; `total_steps` is the run's length, for a schedule that lasts as long as the run.
+    β follows its schedule over env steps; `total_steps` is the run's length, for a schedule that lasts as long as the run. With `window` the
+    beginnings of sequences are drawn; errors that come with single steps are kept until the sequences they belong to are complete.
     """
 
-    def __init__(self, ring: Ring, size: int, config: PriorityConfig, total_steps: int | None):
+    def __init__(
+        self, ring: Ring, size: int, config: PriorityConfig, total_steps: int | None, window: Window | None = None
+    ):
         self.priorities = Priorities(ring.slots * ring.columns, config.alpha, config.epsilon)
         self.beta: Schedule = config.beta.resolved(total_steps)
-        self._ring = ring
+        self._ring, self._window = ring, window
+        known = window is not None and config.initial == "actor"
+        self._errors = np.zeros(ring.slots * ring.columns if known else 0, np.float32)  # of single steps, by address
         self._uniform, self._mass = np.zeros(size), np.zeros(size)
         self._spent, self._stamp = np.zeros(size, np.int64), np.zeros(size, np.int32)
 
@@ -50,14 +57,33 @@ class Prioritised:
         steps, gone = np.empty(rows * ring.width, np.int64), np.empty((rows + 1) * ring.width, np.int64)
         n, m = places.newest(ring.lanes[chunk.collector], ring.meta, rows, steps, gone)
         self.priorities.remove(gone[:m])
+        given = chunk.rows.get("priority")
         if starts is not None:
             self.priorities.remove(steps[:n])
-            self.priorities.insert(starts)
+            if given is not None and len(self._errors):
+                self._remember(chunk.collector, given)
+            self.complete(starts)
             return
-        given = chunk.rows.get("priority")
         if n:
             last = slice(len(valid) - rows, None)
             self.priorities.insert(steps[:n], None if given is None else given[last][valid[last]])
+
+    def complete(self, starts: np.ndarray) -> None:
+        """These rows begin sequences that may be drawn from now on."""
+        if not len(self._errors) or self._window is None:
+            self.priorities.insert(starts)
+            return
+        ring, found = self._ring, np.zeros(len(starts))
+        errors(starts, self._window.length, self._window.eta, ring.lanes, ring.meta, self._errors, found)
+        self.priorities.insert(starts, found)
+
+    def _remember(self, collector: int, given: np.ndarray) -> None:
+        """Keep the errors of the newest rows of a lane."""
+        ring = self._ring
+        lane, rows = ring.lanes[collector], len(given)
+        slots = (lane[HEAD] - rows + np.arange(rows)) % ring.slots
+        columns = np.arange(lane[LO], lane[LO] + lane[WIDTH])
+        self._errors[slots[:, None] * ring.columns + columns] = given
 
     def expire(self, oldest_version: int) -> None:
         """Draw no more steps that were collected by weights older than this."""
@@ -107,8 +133,11 @@ class Prioritised:
 
     def state(self) -> dict[str, Any]:
         """The filled region; arrays are views."""
-        used = int(self._ring.lanes[:, COUNT].max()) + 1
-        return self.priorities.state(used * self._ring.columns)
+        used = (int(self._ring.lanes[:, COUNT].max()) + 1) * self._ring.columns
+        known = {"errors": self._errors[:used]} if len(self._errors) else {}
+        return self.priorities.state(used) | known
 
     def restore(self, state: dict[str, Any]) -> None:
         self.priorities.restore(state)
+        if "errors" in state and len(self._errors):
+            self._errors[: len(state["errors"])] = state["errors"]

@@ -107,7 +107,7 @@ class ReplayStore:
         self._prioritised = (
             None
             if config.priority is None
-            else Prioritised(self._ring, config.batch_size, config.priority, total_steps)
+            else Prioritised(self._ring, config.batch_size, config.priority, total_steps, window)
         )
         self._alarm = Alarm(config.alarm)
 
@@ -133,7 +133,7 @@ class ReplayStore:
             part = chunk if rows <= most else piece(chunk, a, min(a + most, rows))
             lost = windows.before(part.collector, part.rows["first"][0])
             if self._prioritised is not None and len(lost):
-                self._prioritised.priorities.insert(lost)
+                self._prioritised.complete(lost)
             self._limiter.insert(self._ring.add(part))
             complete = windows.after(part.collector, len(part.rows["valid"]))
             if self._prioritised is not None:

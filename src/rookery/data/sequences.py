@@ -30,6 +30,7 @@ class Window:
     length: int
     burn_in: int
     stride: int
+    eta: float = 0.9  # share of the largest error in a sequence's priority, the rest is their mean
 
 
 class Windows:

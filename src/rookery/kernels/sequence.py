@@ -135,6 +135,27 @@ def window(index, burn_in, lanes, meta, reward_of, at, next_at, reward, flags_ou
 
 
 @njit(cache=True)
+def errors(index, length, eta, lanes, meta, error, out):
+    """out[i] = η max |e| + (1 − η) mean |e| over the learnt rows of the window that begins at index[i]; error: |e| by address."""
+    slots, columns = meta.shape[:2]
+    for i in range(index.shape[0]):
+        slot, column = index[i] // columns, index[i] % columns
+        head = lanes[column // lanes[0, WIDTH], HEAD]
+        most, total, rows = 0.0, 0.0, 0
+        while rows < length:
+            size = np.float64(error[slot * columns + column])
+            most, total, rows = max(most, size), total + size, rows + 1
+            following = slot + 1 if slot + 1 < slots else 0
+            while following != head and not meta[following, column, FLAGS] & (VALID | FIRST):
+                following = following + 1 if following + 1 < slots else 0
+            over = following == head or meta[following, column, FLAGS] & FIRST
+            if over or meta[slot, column, FLAGS] & CLOSED:
+                break
+            slot = following
+        out[i] = eta * most + (1.0 - eta) * total / rows
+
+
+@njit(cache=True)
 def _pad(address, i, t, at, next_at, reward, flags_out):
     """A row that is not there: some real observation, so that nothing unseen is computed with, but no flags."""
     at[t, i], next_at[t, i], reward[t, i], flags_out[t, i] = address, address, 0.0, 0

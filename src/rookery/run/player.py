@@ -143,7 +143,7 @@ def collecting(actor: Actor, config: Config) -> Actor:
     """An actor whose rows go into a store, with what that store wants to be told."""
     priority = getattr(config.store, "priority", None)
     if priority is not None and priority.initial == "actor":
-        actor.judge = Judge(actor, config.algo.gamma)
+        actor.judge = Judge(actor, config.algo.gamma, getattr(config.algo, "rescale", None))
     return actor
 
 
