@@ -16,6 +16,15 @@ from gymnasium.vector.utils import batch_space
 from rookery.envs.games import Pairing, Verdicts
 
 
+def first_to_make(mark: Path) -> bool:
+    """Whether this process made the file: two may come here at the same moment."""
+    try:
+        mark.touch(exist_ok=False)
+    except FileExistsError:
+        return False
+    return True
+
+
 class Fault:
     """At step `when` of its life, once if `marks` names a folder."""
 
@@ -24,11 +33,8 @@ class Fault:
 
     def strike(self) -> None:
         self.lived += 1
-        mark = Path(self.marks) / "struck"
-        if self.lived != self.when or (self.marks and mark.exists()):
+        if self.lived != self.when or (self.marks and not first_to_make(Path(self.marks) / "struck")):
             return
-        if self.marks:
-            mark.touch()
         if self.fault == "raise":
             raise ValueError("the gripper is stuck")
         if self.fault == "exit":
