@@ -18,7 +18,6 @@ import numpy as np
 import torch
 
 from rookery.acting.actor import Actor
-from rookery.acting.memory import Memory
 from rookery.acting.rules import BEST, CHOSEN, Arrays, EpsilonGreedy, best_q
 from rookery.core.errors import ConfigError
 from rookery.core.tree import Tree, tree_copy_into, tree_map
@@ -69,9 +68,7 @@ class Judge:
 
     def _value(self, obs: Tree) -> np.ndarray:
         """max_a Q of what would be seen next, after all that the seats have seen so far."""
-        if self._acting.memory is not None:
-            self._actor.memory = Memory(self._acting.memory_spec, self._acting.memory.seats)
-            self._actor.memory.put(self._acting.memory.now)
+        self._actor.restore(self._acting.state())
         return self._actor.act(obs, None)[BEST]
 
 

@@ -12,16 +12,15 @@ from rookery.core.errors import ConfigError
 
 def instead(kind: str) -> str:
     """`use a, b or c (…), or`: the algorithms that act in spaces of a kind, for the middle of a sentence."""
-    found = listed([name for name in registry.names("algo") if kind in _told(name, "actions", ())])
-    if not found:
+    able = listed(_acting_in(kind))
+    if not able:
         return "no algorithm here can (`rookery list algos`);"
-    return f"use {found} (`rookery list algos`), or"
+    return f"use {able} (`rookery list algos`), or"
 
 
 def remembering(kind: str) -> str:
     """`a, b or c`: the algorithms that act in spaces of a kind and can have a memory; PPO's if there is none."""
-    able = [name for name in registry.names("algo") if kind in _told(name, "actions", ())]
-    return listed([name for name in able if _told(name, "recurrent", "no") != "no"]) or "ppo"
+    return listed([name for name in _acting_in(kind) if getattr(found(name), "recurrent", "no") != "no"]) or "ppo"
 
 
 def listed(names: list[str]) -> str:
@@ -30,8 +29,13 @@ def listed(names: list[str]) -> str:
     return f"{', '.join(others)} or {last}" if others else last
 
 
-def _told(name: str, attribute: str, otherwise: Any) -> Any:
+def found(name: str) -> Any:
+    """The algorithm of a name, or None."""
     try:
-        return getattr(registry.lookup("algo", name), attribute, otherwise)
+        return registry.lookup("algo", name)
     except ConfigError:  # a user's, whose module is missing: not what the refusal is about
-        return otherwise
+        return None
+
+
+def _acting_in(kind: str) -> list[str]:
+    return [name for name in registry.names("algo") if kind in getattr(found(name), "actions", ())]

@@ -16,11 +16,9 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from rookery.core.watching import watched
 from rookery.equations.value import huber, pick, squared, weighted_mean
 from rookery.kernels.td import huber_rows
-
-_watchers = torch._C._len_torch_dispatch_stack
-_transforms = torch._C._functorch.peek_interpreter_stack
 
 
 def td_loss(
@@ -44,8 +42,7 @@ def _one_pass(q: Tensor, action: Tensor, *rows: Tensor) -> bool:
     return (
         q.dim() == 2
         and q.is_cpu
-        and not _watchers()
-        and _transforms() is None
+        and not watched()
         and action.dtype == torch.int64
         and all(x.dtype == torch.float32 and x.is_contiguous() for x in (q, *rows))
     )

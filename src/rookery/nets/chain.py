@@ -16,10 +16,10 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from rookery.core.watching import watched
+
 _relu_back = torch.ops.aten.threshold_backward.default
 _tanh_back = torch.ops.aten.tanh_backward.default
-_watchers = torch._C._len_torch_dispatch_stack
-_transforms = torch._C._functorch.peek_interpreter_stack
 
 
 class Layer(NamedTuple):
@@ -55,8 +55,7 @@ class Chain:
             and x.dim() == 2
             and x.dtype == torch.float32
             and not x.requires_grad
-            and not _watchers()
-            and _transforms() is None
+            and not watched()
             and not any(layer.module._forward_hooks for layer in self.layers)
         )
 

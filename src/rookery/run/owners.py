@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from rookery.algos.choice import listed
+from rookery.algos.choice import found, listed
 from rookery.core import registry
-from rookery.core.errors import ConfigError
 from rookery.core.yamltext import KeyPath
 
 STORES = {"replay": "rookery.data.config:ReplayConfig", "rollout": "rookery.data.config:RolloutConfig"}
@@ -18,14 +17,13 @@ def owners(path: KeyPath, asked: str) -> str:
     section, word = path[0], path[-1]
     if section not in ("algo", "store") or len(path) != 2:
         return ""
-    found = [name for name in registry.names("algo") if _has(name, section, word)]
-    return f" It is for {listed(found)}, not for {asked}." if found else ""
+    able = [name for name in registry.names("algo") if _has(name, section, word)]
+    return f" It is for {listed(able)}, not for {asked}." if able else ""
 
 
 def _has(name: str, section: str, word: str) -> bool:
-    try:
-        algorithm = registry.lookup("algo", name)
-    except ConfigError:  # a user's, whose module is missing: not what the refusal is about
+    algorithm = found(name)
+    if algorithm is None:
         return False
     if section == "store" and word in NOT_OF_SEQUENCES and getattr(algorithm, "recurrent", "no") == "must":
         return False
