@@ -5,7 +5,7 @@ import torch
 
 from learning.toys import Toy, distance, learner, toy_batch
 from rookery.core.errors import ConfigError
-from rookery.learning.optim import SGD, Adam, Optimiser, RMSprop, limit
+from rookery.learning.optim import SGD, Adam, Optimiser, RMSprop, limit, once, shortened
 from rookery.learning.words import Rows
 
 KINDS = [
@@ -53,6 +53,16 @@ def history(optimiser, *grads):
 )
 def test_each_kind_by_hand(kind, most, wanted):
     assert limit(kind, GRAD, most).tolist() == pytest.approx(wanted, rel=1e-6)
+
+
+def test_a_gradient_is_shortened_to_the_same_bits_on_plain_numbers_and_on_tensors():
+    g = torch.Generator().manual_seed(0)
+    for i in range(300):
+        grad = torch.randn(7, generator=g) * 10.0 ** (i % 9 - 4)
+        length, most = torch.linalg.vector_norm(grad), (0.5, 10.0, 40.0)[i % 3]
+        assert torch.equal(shortened(grad, length, most), grad * once((most / (length + 1e-6)).clamp(max=1.0)))
+    for bad in (torch.nan, torch.inf):
+        assert not torch.isfinite(shortened(torch.tensor([1.0, bad]), torch.tensor(bad), 1.0)).all()
 
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind.startswith("ignore")])

@@ -5,7 +5,7 @@ import torch
 
 from learning.toys import Toy, learner, toy_batch
 from rookery.learning.build import trace
-from rookery.learning.thin import MOST, THIN, decompositions, is_thin, product
+from rookery.learning.thin import MOST, ROW, THIN, decompositions, is_thin, long_norm, product
 
 
 def test_a_product_worked_out_by_hand():
@@ -49,3 +49,28 @@ def test_a_trace_has_no_thin_product_and_no_product_with_a_bias():
 def test_a_scaled_sum_with_a_product_is_left_alone():
     addmm = decompositions()[torch.ops.aten.addmm.default]
     assert addmm(torch.ones(2), torch.ones(2, 2), torch.ones(2, 2), beta=2) is NotImplemented
+
+
+def test_a_long_norm_worked_out_by_hand():
+    x = torch.zeros(2 * ROW + 3)
+    x[[0, ROW + 5, 2 * ROW + 2]] = torch.tensor([2.0, 3.0, 6.0])  # in the first row, in the second, in what is left
+    assert long_norm(x).item() == 7.0  # √(4 + 9 + 36)
+
+
+@pytest.mark.parametrize("size", [ROW + 1, 2 * ROW, 17_410, 100_003])
+def test_a_long_norm_is_that_of_torch(size):
+    x = torch.randn(size, generator=torch.Generator().manual_seed(size))
+    assert long_norm(x).item() == pytest.approx(x.double().norm().item(), rel=1e-6)
+
+
+def test_only_plain_long_norms_are_written_otherwise():
+    norm, x = decompositions()[torch.ops.aten.linalg_vector_norm.default], torch.ones(2 * ROW)
+    assert norm(x).item() == pytest.approx((2 * ROW) ** 0.5)
+    for args, named in (
+        ((x, 1.0), {}),
+        ((x, 2, [0]), {}),
+        ((x[:ROW],), {}),
+        ((x.view(2, ROW),), {}),
+        ((x,), {"dtype": torch.float64}),
+    ):
+        assert norm(*args, **named) is NotImplemented

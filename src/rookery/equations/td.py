@@ -52,11 +52,12 @@ class _OneStep(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, q: Tensor, action: Tensor, target: Tensor, weight: Tensor, delta: float) -> Any:
         slope, td, chosen = torch.empty_like(q), torch.empty_like(target), torch.empty_like(target)
+        loss = torch.empty((), dtype=torch.float32, device="cpu")
         rows = q.numpy(), action.numpy(), target.numpy(), weight.numpy()
-        loss = huber_rows(*rows, np.float32(delta), slope.numpy(), td.numpy(), chosen.numpy())
+        huber_rows(*rows, np.float32(delta), slope.numpy(), td.numpy(), chosen.numpy(), loss.numpy().reshape(1))
         ctx.save_for_backward(slope)
         ctx.mark_non_differentiable(td, chosen)
-        return torch.tensor(loss, dtype=torch.float32, device="cpu"), td, chosen
+        return loss, td, chosen
 
     @staticmethod
     @once_differentiable

@@ -16,8 +16,9 @@ def huber_rows(
     slope: np.ndarray,
     td: np.ndarray,
     chosen: np.ndarray,
-) -> float:
-    """mean_i w_i huber(td_i), td_i = y_i − Q_i(a_i); fills td, chosen = Q_i(a_i) and slope = the loss differentiated by Q.
+    loss: np.ndarray,
+) -> None:
+    """loss[0] = mean_i w_i huber(td_i), td_i = y_i − Q_i(a_i); fills td, chosen = Q_i(a_i) and slope = the loss differentiated by Q.
 
     All arrays are float32 but for the actions (int64). The slope is rounded step by step as autograd does it, the mean is summed in float64.
     """
@@ -34,4 +35,4 @@ def huber_rows(
         else:
             total += np.float64(weight[i]) * delta * (np.float64(size) - 0.5 * delta)
         slope[i, a] = -(share * weight[i]) * min(max(td[i], -delta), delta)
-    return total / rows
+    loss[0] = total / rows

@@ -34,9 +34,11 @@ CODE = "update.so"
 TESTED_TORCH = ("2.13.",)
 OPTIONS = {  # of inductor
     "compile_threads": 1,  # it would start a process per core
+    "epilogue_fusion": False,  # product.h has none
     "aot_inductor.precompile_headers": False,  # 300 MB in a folder whose name anybody can take first; saves 4 s of 25
 }
-PARTS = [Traced, decompositions, OPTIONS, FORMAT]  # what of us shapes an artefact
+_PRODUCT = [Path(__file__).with_name(name).read_text(encoding="utf-8") for name in ("product.h", "product.py")]
+PARTS = [Traced, decompositions, OPTIONS, FORMAT, _PRODUCT]  # what of us shapes an artefact
 Plan = dict[str, Any]
 
 

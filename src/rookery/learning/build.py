@@ -122,14 +122,17 @@ def _compile(graph: Any, examples: tuple[Tensor, ...], scratch: Path, path: Path
     import torch._inductor
     from torch._inductor.utils import fresh_cache
 
+    from rookery.learning.product import own_products
+
     args, package = tuple(t.clone() for t in examples), scratch / "update.pt2"
     try:
         with torch.no_grad(), warnings.catch_warnings(), _temporary_files(scratch), fresh_cache(dir=str(scratch)):
             warnings.simplefilter("ignore")  # torch warns of its own deprecated calls
             exported = torch.export.export(graph, args, strict=False)
-            torch._inductor.aoti_compile_and_package(
-                exported, package_path=str(package), inductor_configs=dict(OPTIONS)
-            )  # it writes into them
+            with own_products():
+                torch._inductor.aoti_compile_and_package(
+                    exported, package_path=str(package), inductor_configs=dict(OPTIONS)
+                )  # it writes into them
     except (RuntimeError, OSError) as error:  # torch's export and inductor errors are RuntimeErrors
         if os.strerror(errno.ENOSPC) in str(error):  # said by the system or by g++
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)) from error

@@ -23,10 +23,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, get_args
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from rookery.core.errors import ConfigError
+from rookery.core.watching import watched
 
 LimitKind = Literal[
     "clip_value",
@@ -58,7 +60,16 @@ def limit(kind: LimitKind, grad: Tensor, most: Number) -> Tensor:
         return torch.where(once(kept), grad, 0.0)  # not a product: 0 · ∞ is NaN
     if per_element:
         return grad.clamp(-most, most)
-    return grad * once((most / (torch.linalg.vector_norm(grad) + 1e-6)).clamp(max=1.0))
+    return shortened(grad, torch.linalg.vector_norm(grad), most)
+
+
+def shortened(grad: Tensor, length: Tensor, most: Number) -> Tensor:
+    """The gradient of this length, at most so long: g · min(1, most / (‖g‖ + 1e-6))."""
+    if isinstance(most, Tensor) or length.dtype != torch.float32 or not length.is_cpu or watched():
+        return grad * once((most / (length + 1e-6)).clamp(max=1.0))
+    # the same bits on plain numbers: four operations on tensors cost as much as the whole of Adam
+    factor = np.float32(1.0) / (length.numpy() + np.float32(1e-6)) * np.float32(most)
+    return grad if factor >= 1.0 else grad * float(factor)
 
 
 @dataclass(frozen=True)
@@ -113,7 +124,7 @@ class Optimiser:
         if self.clip_norm is not None:
             untouched = self.clip_value is None and self.limit is None
             length = norm if untouched else torch.linalg.vector_norm(grad)
-            grad = grad * once((self.clip_norm / (length + 1e-6)).clamp(max=1.0))
+            grad = shortened(grad, length, self.clip_norm)
         return grad, norm, *remembered
 
     def _most(self, grad: Tensor, norm: Tensor, remembered: tuple[Tensor, ...]) -> tuple[Number, tuple[Tensor, ...]]:

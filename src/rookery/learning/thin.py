@@ -1,9 +1,14 @@
-"""Thin matrix products as loops of their own: a library call costs more than the arithmetic of a product with a short side.
+"""What inductor is told to write otherwise: thin matrix products and long norms.
+
+Thin products are loops of their own: a library call costs more than the arithmetic of a product with a short side.
 
     C = A B,  A [m, k],  B [k, n]          k ≤ THIN:  C = Σᵢ A[:, i] ⊗ B[i, :]       m or n ≤ THIN:  C[a, b] = Σᵢ A[a, i] B[i, b]
 
 The first and the last layer of a small network and their gradients are such products. Written so, the compiler joins them with
 the bias, the activation and the reduction beside them. A bias is always added apart: torch would copy it into the result first.
+
+The norm of a long vector, as that of a gradient, is summed over rows of ROW numbers, then over the row: as one row, each addition
+would wait for the one before it to reach memory (9 of the 190 µs of a small update).
 """
 
 from __future__ import annotations
@@ -18,6 +23,7 @@ from rookery.learning.optim import once
 
 THIN = 8  # shortest side up to which a product is a loop: one vector of the CPU
 MOST = 1 << 18  # multiplications above which the library is better again
+ROW = 512  # numbers side by side in the sum of a long norm
 
 
 def product(a: Tensor, b: Tensor) -> Tensor:
@@ -39,8 +45,14 @@ def is_thin(a: Tensor, b: Tensor) -> bool:
     return 0 < min(m, k, n) <= THIN and m * k * n <= MOST
 
 
+def long_norm(x: Tensor) -> Tensor:
+    """√(Σ xᵢ²) of a vector."""
+    whole = x.numel() // ROW * ROW
+    return (x[:whole].view(-1, ROW).square().sum(0).sum() + x[whole:].square().sum()).sqrt()
+
+
 def decompositions() -> dict[Any, Callable[..., Any]]:
-    """For make_fx: matrix products, and products with a bias."""
+    """For make_fx: matrix products, products with a bias, and norms."""
     aten = torch.ops.aten
 
     def mm(a: Tensor, b: Tensor) -> Any:
@@ -51,4 +63,8 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
             return NotImplemented
         return aten.mm(a, b) - (-bias)  # inductor would make one call of a sum again; both round alike
 
-    return {aten.mm.default: mm, aten.addmm.default: addmm}
+    def norm(x: Tensor, order: float = 2, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Any:
+        plain = order == 2 and dim is None and not keepdim and dtype is None
+        return long_norm(x) if plain and x.dim() == 1 and x.numel() > ROW else NotImplemented
+
+    return {aten.mm.default: mm, aten.addmm.default: addmm, aten.linalg_vector_norm.default: norm}

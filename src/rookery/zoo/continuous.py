@@ -52,10 +52,16 @@ CARTPOLE_SAC_DISCRETE: dict[str, Any] = {
         "lr": {"kind": "linear", "start": 1e-3, "end": 1e-5, "steps": None},
         "alpha_lr": 1e-3,
         "tau": 0.01,
-        "alpha": 0.1,
+        "alpha": 0.02,
         "target_entropy": 0.2,
     },
-    "env": {"id": "CartPole-v1", "num": 1},
+    "env": {
+        "id": "CartPole-v1",
+        "num": 1,
+        "train_wrappers": [
+            {"name": "reward_scale", "kwargs": {"factor": 0.1}}
+        ],  # values near 10 come in time, 100 do not
+    },
     "model": {"hidden": [128, 128]},
     "store": _STORE | {"capacity": 30_000},
     "train": {"max_steps": 30_000},
