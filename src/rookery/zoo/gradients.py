@@ -103,7 +103,7 @@ PENDULUM_A2C: dict[str, Any] = {
         "num": 8,
         "train_wrappers": [{"name": "reward_scale", "kwargs": {"factor": 0.1}}],  # values near 1
     },
-    "train": {"max_steps": 399_360},  # 6240 whole rollouts
+    "train": {"max_steps": 998_400},  # 15600 whole rollouts
 }
 
 LUNARLANDER_PPO: dict[str, Any] = {
