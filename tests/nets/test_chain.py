@@ -226,3 +226,10 @@ def test_other_numbers_in_place_of_the_networks_are_used() -> None:
     doubled = {name: 2.0 * p.detach() for name, p in net.module.named_parameters()}
     wanted = torch.func.functional_call(net.module, doubled, (X,))
     assert torch.equal(torch.func.functional_call(net.reader, doubled, (X,)), wanted)
+
+
+def test_a_weight_that_is_computed_from_others_later_is_seen() -> None:
+    net = network()
+    head: Any = net.module.head
+    nn.utils.parametrize.register_parametrization(head, "weight", nn.ReLU())
+    assert torch.equal(Cut(net.chain)(X), net.module(X))  # type: ignore[arg-type]

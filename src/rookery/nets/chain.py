@@ -5,7 +5,8 @@
 
 In a small network most of the time goes into module calls, dispatch and the tape, not into these products. Eager updates take this way where a
 network says that it is such a chain (`plain_layers`), and get the same bits, for the operations are those of autograd. Whoever watches
-operations (tracing, quick acting) or modules (hooks) sees the modules.
+operations (tracing, quick acting) or modules (hooks) sees the modules, and so does a loss that is not Rookery's own: it may ask for more than
+what a network computes.
 """
 
 from __future__ import annotations
@@ -62,10 +63,12 @@ class Chain:
             and not x.requires_grad
             and not watched()
             and not any(self._hooks)
-            and all(
-                table[name] is number for table, name, number in self._numbers
-            )  # torch.func.functional_call changes them
+            and self._stands()
         )
+
+    def _stands(self) -> bool:
+        """Whether the module still computes with these numbers: torch.func.functional_call and parametrisations put others in their place."""
+        return all(table.get(name) is number for table, name, number in self._numbers)
 
     def learns(self) -> bool:
         """Whether all its numbers shall get a gradient."""
