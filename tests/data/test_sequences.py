@@ -115,6 +115,46 @@ def test_an_episode_that_was_lost_ends_its_windows():
     assert not batch["terminated"][0, at]
 
 
+@pytest.mark.parametrize("priority", [None, {"alpha": 1.0, "beta": 0.0, "initial": "actor"}])
+def test_a_lost_episode_may_be_noticed_in_the_middle_of_a_chunk(priority):
+    """The env breaks in the first row of a chunk and begins again in the second: what came before ended with the last chunk."""
+    replay = store(Window(4, 0, 2), batch=32, priority=priority)
+    chunks = [
+        simple_chunk([10, 11, 12], [1, 1, 1], 13, first=[0]),
+        simple_chunk([13, 20, 21], [0, 0, 0], 22, first=[1], holes=[0]),
+    ]
+    for chunk, errors in zip(chunks, ([1.0, 2.0, 3.0], [9.0, 9.0, 9.0])):
+        if priority is not None:
+            chunk.rows["priority"] = np.array(errors, np.float32)[:, None]
+        replay.add(chunk)
+    assert ready(replay) == {0, 2}
+    if priority is not None:
+        leaves = replay._prioritised.priorities.leaves
+        assert leaves[[0, 2]].tolist() == pytest.approx([0.9 * 3 + 0.1 * 2, 3.0], abs=1e-5)
+        assert np.flatnonzero(leaves).tolist() == [0, 2]
+    replay.sample()
+
+
+def test_steps_whose_error_nobody_said_enter_with_the_largest_priority():
+    given = {"alpha": 1.0, "beta": 0.0, "epsilon": 1e-9, "initial": "actor"}
+    replay, saved = (store(Window(2, 0, 2), batch=1, capacity=6, priority=given) for _ in range(2))
+    for error in (5.0, 0.25, 0.25):
+        chunk = simple_chunk([10, 11], [0, 0], 90, first=[0], ends={1: (True, 12)})
+        chunk.rows["priority"] = np.full((2, 1), error, np.float32)
+        replay.add(chunk)
+    leaves = replay._prioritised.priorities.leaves
+    assert sorted(leaves[leaves > 0].tolist()) == pytest.approx([0.25, 0.25, 5.0])
+    replay.add(simple_chunk([20, 21], [0, 0], 90, first=[0], ends={1: (True, 22)}))  # where other errors were before
+    half = simple_chunk([30], [0], 31, first=[0])
+    half.rows["priority"] = np.array([[0.5]], np.float32)
+    replay.add(half)
+    saved.restore(replay.state())
+    for each in (replay, saved):
+        each.add(simple_chunk([31], [0], 90, ends={0: (True, 32)}))  # one of two is known: not enough
+        found = each._prioritised.priorities.leaves
+        assert sorted(found[found > 0].tolist()) == pytest.approx([0.25, 5.0, 5.0])
+
+
 def expected(reference, window):
     """key → (rows of the window, rows of its burn-in) of every complete window whose first row is still kept."""
     found = {}

@@ -111,3 +111,29 @@ def test_strided_and_stacked_inputs_are_computed_too() -> None:
     loss, aux = td_loss(Q.view(2, 2, 2), ACTION.view(2, 2), Y.view(2, 2), WEIGHT.view(2, 2))
     assert loss.item() == 0.375
     assert aux["td"].shape == (2, 2)
+
+
+@pytest.mark.parametrize("action", [2, -1])
+def test_an_action_that_does_not_exist_is_refused(action: int) -> None:
+    with pytest.raises((IndexError, RuntimeError), match="out of bounds"):
+        td_loss(Q, torch.tensor([0, 1, action, 0]), Y, WEIGHT)
+
+
+def test_one_number_for_all_rows_is_broadcast() -> None:
+    """td = ½, 2, −3, 0: mean huber (⅛ + 1½ + 2½) / 4, and with y = 1 for all: td = 0, ½, −2, −6: (⅛ + 1½ + 5½) / 4."""
+    assert td_loss(Q, ACTION, Y, torch.ones(1))[0].item() == 1.03125
+    loss, aux = td_loss(Q, ACTION, torch.ones(1), torch.ones(4))
+    assert loss.item() == 1.78125
+    assert aux["td"].tolist() == [0.0, 0.5, -2.0, -6.0]
+
+
+def test_weights_that_learn_get_their_gradient() -> None:
+    weight = WEIGHT.clone().requires_grad_()
+    td_loss(Q, ACTION, Y, weight)[0].backward()
+    assert weight.grad is not None
+    assert weight.grad.tolist() == [0.125 / 4, 1.5 / 4, 2.5 / 4, 0.0]
+
+
+def test_no_rows_have_no_mean() -> None:
+    loss, _ = td_loss(Q[:0], ACTION[:0], Y[:0], WEIGHT[:0])
+    assert math.isnan(loss.item())

@@ -337,3 +337,22 @@ def test_a_warm_start_imports_no_compiler(compiled, artefacts):
     )
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=Path(__file__).parent.parent)
     assert out.stdout.strip() == "False [] []", out.stderr
+
+
+def test_machine_code_for_less_than_the_cpu_can_do_is_other_machine_code(monkeypatch):
+    """ATEN_CPU_CAPABILITY=default: inductor writes no AVX2 then, and whoever wants the same bits everywhere must get them."""
+    before = key(closed(1.0))
+    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "DEFAULT")
+    assert key(closed(1.0)) != before
+
+
+def test_an_error_of_the_compiler_is_quoted():
+    from rookery.learning.build import _first_line
+
+    error = RuntimeError(
+        "C++ compile error\n\nCommand:\ng++ -c a.cpp\n\nOutput:\na.cpp:3: error: no room on the moon\na.cpp:4: error: x"
+    )
+    assert _first_line(error) == "C++ compile error (a.cpp:3: error: no room on the moon)"
+    assert _first_line(RuntimeError("Error: one\nerror: two")) == "Error: one (error: two)"
+    assert _first_line(RuntimeError("plain")) == "plain"
+    assert _first_line(RuntimeError()) == "RuntimeError"

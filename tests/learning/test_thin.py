@@ -74,3 +74,12 @@ def test_only_plain_long_norms_are_written_otherwise():
         ((x,), {"dtype": torch.float64}),
     ):
         assert norm(*args, **named) is NotImplemented
+
+
+@pytest.mark.parametrize("dtype", [torch.int32, torch.float16, torch.complex64])
+def test_only_floats_of_full_width_are_taken_from_torch(dtype):
+    """A sum of int32 is int64, one of float16 rounds at every step, a complex norm is not the root of the squares."""
+    ones = torch.ones(3, 2, dtype=dtype)
+    table = decompositions()
+    assert table[torch.ops.aten.mm.default](ones, ones.t()) is NotImplemented
+    assert table[torch.ops.aten.linalg_vector_norm.default](torch.ones(2 * ROW, dtype=dtype)) is NotImplemented

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from rookery.learning.flat import FlatNetwork
 from rookery.nets import QNetwork
 from rookery.nets.chain import Cut, Read, chain_of
 from rookery.nets.config import ModelConfig
+from rookery.nets.encoders import Encoder
 
 BOX = Leaf("box", (3,), np.dtype(np.float32))
 X, OTHER = torch.randn(2, 8, 3, generator=torch.Generator().manual_seed(0))
@@ -138,3 +140,96 @@ def test_what_changes_the_features_is_no_chain() -> None:
     for spec, config in others:
         assert chain_of(QNetwork(spec, 2, config)) is None
     assert chain_of(nn.Sequential(nn.Linear(3, 2))) is None
+
+
+class Doubled(QNetwork):
+    def forward(self, obs: Any) -> Tensor:
+        return 2.0 * super().forward(obs)
+
+
+class Shifted(Encoder):
+    def forward(self, obs: Any) -> Tensor:
+        return super().forward(obs) + 1.0
+
+
+class Pooled(nn.Sequential):
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x).roll(1, -1)
+
+
+def test_a_network_that_computes_something_else_with_the_same_layers_is_no_chain() -> None:
+    config = ModelConfig(hidden=[16])
+    other = [QNetwork(BOX, 4, config) for _ in range(4)]
+    other[0].encoder = Shifted(BOX, config)
+    other[1].encoder.hidden = Pooled(*other[1].encoder.hidden)  # type: ignore[arg-type]
+    other[2].forward = lambda obs: torch.zeros(len(obs), 4)  # type: ignore[method-assign]
+    other[3].encoder.hidden[1].forward = torch.zeros_like  # type: ignore[union-attr,operator,index]
+    for module in (Doubled(BOX, 4, config), *other):
+        assert chain_of(module) is None
+        net = FlatNetwork("q", module)
+        assert torch.equal(net.reader(X), net.frozen(X))
+
+
+def test_only_one_activation_after_each_layer_is_a_chain() -> None:
+    for layers in (
+        [nn.Linear(3, 16), nn.ReLU(), nn.Tanh()],
+        [nn.Tanh(), nn.Linear(3, 16)],
+        [nn.Linear(3, 16, bias=False)],
+        [nn.utils.parametrizations.weight_norm(nn.Linear(3, 16))],
+        [nn.utils.spectral_norm(nn.Linear(3, 16))],
+    ):
+        module = QNetwork(BOX, 4, ModelConfig(hidden=[16]))
+        module.encoder.hidden = nn.Sequential(*layers)
+        assert chain_of(module) is None
+
+
+def test_layers_that_shall_not_learn_get_no_gradient() -> None:
+    net = network()
+    net.module.encoder.requires_grad_(False)  # type: ignore[union-attr]
+    tape, chain = gradients(net, lambda q: q(X).square().sum())
+    assert tape[: 3 * 16 + 16 + 16 * 8 + 8].tolist() == [0.0] * (3 * 16 + 16 + 16 * 8 + 8)
+    assert torch.equal(tape, chain)
+
+
+@pytest.mark.filterwarnings("ignore:Full backward hook is firing")  # the inputs get no gradient
+@pytest.mark.parametrize("where", ["", "encoder", "encoder.hidden", "encoder.hidden.0", "encoder.hidden.1", "head"])
+@pytest.mark.parametrize("kind", ["forward_hook", "forward_pre_hook", "full_backward_hook", "full_backward_pre_hook"])
+def test_every_hook_sees_its_module(kind: str, where: str) -> None:
+    net, seen = network(), []
+    module = net.module.get_submodule(where)
+    handle = getattr(module, f"register_{kind}")(lambda *_: seen.append(kind))
+    cut = Cut(net.chain)  # type: ignore[arg-type]
+    cut(X).sum().backward()
+    assert seen == [kind]
+    handle.remove()
+    cut(X).sum().backward()
+    assert seen == [kind]
+
+
+def test_a_hook_of_all_modules_is_called() -> None:
+    net, seen = network(), []
+    handle = nn.modules.module.register_module_forward_hook(lambda *_: seen.append(1))
+    try:
+        net.reader(X)
+    finally:
+        handle.remove()
+    assert seen
+
+
+def test_a_reader_can_be_copied() -> None:
+    net = network()
+    assert torch.equal(copy.deepcopy(net.reader)(X), net.frozen(X))
+
+
+def test_other_numbers_in_place_of_the_networks_are_used() -> None:
+    net = network()
+    doubled = {name: 2.0 * p.detach() for name, p in net.module.named_parameters()}
+    wanted = torch.func.functional_call(net.module, doubled, (X,))
+    assert torch.equal(torch.func.functional_call(net.reader, doubled, (X,)), wanted)
+
+
+def test_a_weight_that_is_computed_from_others_later_is_seen() -> None:
+    net = network()
+    head: Any = net.module.head
+    nn.utils.parametrize.register_parametrization(head, "weight", nn.ReLU())
+    assert torch.equal(Cut(net.chain)(X), net.module(X))  # type: ignore[arg-type]

@@ -14,6 +14,8 @@ from rookery.acting.judge import Judge
 from rookery.acting.rules import EpsilonGreedy
 from rookery.core.chunk import Chunk
 from rookery.core.spec import Leaf
+from rookery.core.tree import tree_map
+from rookery.equations.value import rescale, unscale
 
 GAMMA = 0.5
 
@@ -107,6 +109,14 @@ class Walk(gymnasium.Env):
         return self.np_random.normal(size=2).astype(np.float32)
 
 
+class Breaking(Walk):
+    """Now and then it gives NaN, and its episode is dropped."""
+
+    def step(self, action):
+        obs, *rest = super().step(action)
+        return (obs * np.nan if self.np_random.random() < 0.15 else obs), *rest
+
+
 class Closing(Walk):
     closed = 0
 
@@ -138,6 +148,18 @@ SEQUENCES = {
     **SINGLE,
     "algo": {"name": "r2d2", "gamma": 0.9, "epsilon": 0.4, "sequence": 4, "overlap": 2, "burn_in": 2, "eta": 0.75},
     "model": {"hidden": [8], "core": {"kind": "gru", "size": 4}},
+}
+RECURRENT = {key: SEQUENCES[key] for key in ("algo", "model")}
+WITH_MEMORY = {
+    "sequences": (SEQUENCES, Walk, ["algo.rollout=5"]),
+    "dropped episodes": (SEQUENCES, Breaking, ["env.on_bad=drop", "algo.rollout=5"]),
+    "busy envs": (
+        SEQUENCES,
+        Walk,
+        ["env.workers.mode=async", "env.workers.processes=3", "algo.rollout=5", "store.min_fill=300"],
+    ),
+    "leaving and coming": ({**PLAYERS, **RECURRENT}, None, ["algo.rollout=7"]),
+    "turns without updates": ({**TURNS, **RECURRENT}, None, ["store.min_fill=300", "algo.rollout=7"]),
 }
 CASES = {
     "sequences": (SEQUENCES, Walk, ["algo.rollout=5"]),
@@ -223,6 +245,46 @@ class Compared:
             assert found == pytest.approx(wanted + 1e-6, abs=1e-4)
             self.compared += 1
         reader.index[:] = kept
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow) if name == "busy envs" else name for name in WITH_MEMORY]
+)
+def test_the_error_of_a_step_with_memory_is_that_of_the_state_it_began_with(name, monkeypatch):
+    tree, env, overrides = WITH_MEMORY[name]
+    with Trainer(load_config(tree=tree, overrides=overrides), env=env) as run:
+        for player in run.players.values():
+            monkeypatch.setattr(player.store, "add", Remembered(player, player.store.add).add)
+        for _ in range(20):
+            run.round()
+        looks = [player.store.add.__self__ for player in run.players.values()]
+    assert sum(look.compared for look in looks) > 100
+    assert name == "sequences" or sum(look.holes for look in looks) > 0
+
+
+class Remembered:
+    """Computes the error of every new row with torch, from its recorded state and its successor in the ring."""
+
+    def __init__(self, player, add):
+        self.player, self.real, self.compared, self.holes = player, add, 0, 0
+
+    def add(self, chunk: Chunk):
+        chunk = copy.deepcopy(chunk)
+        self.real(chunk)
+        ring, reader, valid = self.player.store._ring, self.player.store._reader, chunk.rows["valid"]
+        slots = (int(ring.lanes[chunk.collector][2]) - len(valid) + np.arange(len(valid))) % ring.slots
+        self.holes += int((~valid).sum())
+        for t, i in np.argwhere(valid):
+            reader.index[:] = slots[t] * ring.columns + i
+            reader.read()
+            row = {key: torch.from_numpy(x[2, :1].copy()) for key, x in reader.arrays.items() if key != "state"}
+            state = tree_map(lambda x: torch.from_numpy(x[t, i : i + 1]), chunk.rows["state"])  # noqa: B023
+            q, after = self.player.learner.eager.q.step(row["obs"], state)
+            value = unscale(self.player.learner.eager.q.step(row["next_obs"], after)[0].amax(-1), 1e-3)
+            y = rescale(row["reward"] + 0.9 * ~row["terminated"] * value, 1e-3)
+            wanted = float((y - q[0, row["action"]]).abs())
+            assert chunk.rows["priority"][t, i] == pytest.approx(wanted, abs=1e-5)
+            self.compared += 1
 
 
 @pytest.mark.parametrize("name", ["several steps a round", "turns", "sequences"])

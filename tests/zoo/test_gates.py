@@ -7,7 +7,7 @@ import pytest
 
 from rookery.core import registry
 from rookery.core.statistics import interval, iqm
-from rookery.zoo import curves_of, points_of, results
+from rookery.zoo import Result, curves_of, points_of, results
 from rookery.zoo.gates import GATES
 
 CURVES = Path(__file__).resolve().parents[2] / "docs" / "curves"
@@ -51,3 +51,8 @@ def test_a_preset_that_was_not_measured_has_no_curves():
 
 def test_every_curve_belongs_to_a_preset():
     assert {path.stem for path in CURVES.glob("*.json")} <= set(registry.names("preset"))
+
+
+@pytest.mark.parametrize(("seeds", "told"), [(1, "1 seed"), (5, "5 seeds")])
+def test_one_seed_is_not_called_seeds(seeds, told):
+    assert str(Result("silver", {"return_iqm": 3.5, "seeds": seeds})) == f"return 3.5, {told}"

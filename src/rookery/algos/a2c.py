@@ -18,9 +18,9 @@ import numpy as np
 from pydantic import Field
 from torch import Tensor, nn
 
-from rookery.acting.rules import Rule, rule_for
-from rookery.algos.base import AlgoConfig, Algorithm, GradConfig, Positive, Share
-from rookery.algos.curiosity import CURIOSITY_METRICS, Curiosity, CuriosityConfig
+from rookery.algos.base import AlgoConfig, GradConfig, Positive, Share
+from rookery.algos.curiosity import CURIOSITY_METRICS, CuriosityConfig
+from rookery.algos.onpolicy import OnPolicy
 from rookery.core.schedule import Schedule
 from rookery.core.spec import mask_of
 from rookery.core.tree import Tree
@@ -53,14 +53,12 @@ class A2CConfig(AlgoConfig):
     curiosity: CuriosityConfig | None = None  # bonus for what is new to the learner; null: none
 
 
-class A2C(Algorithm):
+class A2C(OnPolicy):
     """On-policy, any action space."""
 
     name = "a2c"
     Config = A2CConfig
-    store_kind = "rollout"
     recurrent = "may"
-    actions = ("discrete", "multi_discrete", "multi_binary", "box")
     defaults = {"model": {"hidden": [64, 64], "activation": "tanh", "init": "orthogonal"}, "env": {"num": 8}}
     metrics = {
         "ac/loss": "total loss L",
@@ -70,10 +68,6 @@ class A2C(Algorithm):
         "entropy": "mean entropy of the policy, in nats",
         "explained_variance": "1 − Var(R − V) / Var(R): 1 is a perfect critic, 0 a constant one",
     } | CURIOSITY_METRICS
-
-    def __init__(self, config: A2CConfig, obs_spec: Tree, action_spec: Tree, model: Any):
-        super().__init__(config, obs_spec, action_spec, model)
-        self.curiosity = Curiosity(config.curiosity, obs_spec, action_spec, model)
 
     @classmethod
     def updates_of(cls, config: Any, steps: int | None) -> int | None:
@@ -89,9 +83,6 @@ class A2C(Algorithm):
         kind = Adam if c.optimiser == "adam" else RMSprop
         limited = kind(clip_norm=c.max_grad_norm, eps=1e-5, **c.grad.options)
         return {"ac": limited} | self.curiosity.optimisers(limited)
-
-    def rule(self, column: int = 0, columns: int | None = None) -> Rule:
-        return rule_for(self.action_spec)
 
     def memory(self) -> Tree:
         return memory_spec(self.model, self.config.shared)

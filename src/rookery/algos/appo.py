@@ -18,9 +18,9 @@ import numpy as np
 from pydantic import Field
 from torch import Tensor, nn
 
-from rookery.acting.rules import Rule, rule_for
-from rookery.algos.base import AlgoConfig, Algorithm, GradConfig, Positive, Share
-from rookery.algos.curiosity import CURIOSITY_METRICS, Curiosity, CuriosityConfig
+from rookery.algos.base import AlgoConfig, GradConfig, Positive, Share
+from rookery.algos.curiosity import CURIOSITY_METRICS, CuriosityConfig
+from rookery.algos.onpolicy import OnPolicy
 from rookery.core.schedule import Schedule
 from rookery.core.spec import mask_of
 from rookery.core.tree import Tree
@@ -56,15 +56,13 @@ class APPOConfig(AlgoConfig):
     curiosity: CuriosityConfig | None = None  # bonus for what is new to the learner; null: none
 
 
-class APPO(Algorithm):
+class APPO(OnPolicy):
     """Nearly on-policy, any action space."""
 
     name = "appo"
     Config = APPOConfig
-    store_kind = "rollout"
     recurrent = "may"
     corrects_lag = True
-    actions = ("discrete", "multi_discrete", "multi_binary", "box")
     defaults = {"model": {"hidden": [64, 64], "activation": "tanh", "init": "orthogonal"}, "env": {"num": 8}}
     metrics = {
         "ac/loss": "total loss L",
@@ -77,10 +75,6 @@ class APPO(Algorithm):
         "ratio": "mean π_old/μ of the rows: 1 without lag",
         "explained_variance": "1 − Var(v − V) / Var(v): 1 is a perfect critic, 0 a constant one",
     } | CURIOSITY_METRICS
-
-    def __init__(self, config: APPOConfig, obs_spec: Tree, action_spec: Tree, model: Any):
-        super().__init__(config, obs_spec, action_spec, model)
-        self.curiosity = Curiosity(config.curiosity, obs_spec, action_spec, model)
 
     @classmethod
     def rules(cls, config: Any) -> list[str]:
@@ -107,9 +101,6 @@ class APPO(Algorithm):
     def optimisers(self) -> dict[str, Optimiser]:
         adam = Adam(clip_norm=self.config.max_grad_norm, eps=1e-5, **self.config.grad.options)
         return {"ac": adam} | self.curiosity.optimisers(adam)
-
-    def rule(self, column: int = 0, columns: int | None = None) -> Rule:
-        return rule_for(self.action_spec)
 
     def memory(self) -> Tree:
         return memory_spec(self.model, self.config.shared)

@@ -20,9 +20,9 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from rookery.acting.rules import Rule, rule_for
-from rookery.algos.base import AlgoConfig, Algorithm, GradConfig, Positive, Share
-from rookery.algos.curiosity import CURIOSITY_METRICS, Curiosity, CuriosityConfig
+from rookery.algos.base import AlgoConfig, GradConfig, Positive, Share
+from rookery.algos.curiosity import CURIOSITY_METRICS, CuriosityConfig
+from rookery.algos.onpolicy import OnPolicy
 from rookery.core.schedule import Schedule
 from rookery.core.spec import mask_of
 from rookery.core.tree import Tree, tree_map
@@ -58,13 +58,11 @@ class PPGConfig(AlgoConfig):
     curiosity: CuriosityConfig | None = None  # bonus for what is new to the learner; null: none
 
 
-class PPG(Algorithm):
+class PPG(OnPolicy):
     """On-policy, any action space."""
 
     name = "ppg"
     Config = PPGConfig
-    store_kind = "rollout"
-    actions = ("discrete", "multi_discrete", "multi_binary", "box")
     defaults = {"model": {"hidden": [64, 64], "activation": "tanh", "init": "orthogonal"}, "env": {"num": 8}}
     metrics = {
         "policy/loss": "policy loss L_π",
@@ -80,10 +78,6 @@ class PPG(Algorithm):
         "auxiliary/value_loss": "loss of the policy's value head",
         "auxiliary/kl": "mean KL(π_old ‖ π) since the auxiliary phase began",
     } | CURIOSITY_METRICS
-
-    def __init__(self, config: PPGConfig, obs_spec: Tree, action_spec: Tree, model: Any):
-        super().__init__(config, obs_spec, action_spec, model)
-        self.curiosity = Curiosity(config.curiosity, obs_spec, action_spec, model)
 
     @classmethod
     def rules(cls, config: Any) -> list[str]:
@@ -114,9 +108,6 @@ class PPG(Algorithm):
         options = {"clip_norm": self.config.max_grad_norm, "eps": 1e-5, **self.config.grad.options}
         own = {"policy": Adam(**options), "value": Adam(**options), "auxiliary": Adam(of="policy", **options)}
         return own | self.curiosity.optimisers(Adam(**options))
-
-    def rule(self, column: int = 0, columns: int | None = None) -> Rule:
-        return rule_for(self.action_spec)
 
     def outputs(self, s: Any, obs: Tree, state: Any, first: Any) -> tuple[dict[str, Tensor], Any]:
         return s.policy.policy(obs), state

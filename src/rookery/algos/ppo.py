@@ -22,9 +22,9 @@ import numpy as np
 from pydantic import Field
 from torch import Tensor, nn
 
-from rookery.acting.rules import Rule, rule_for
-from rookery.algos.base import AlgoConfig, Algorithm, GradConfig, Positive, Share
-from rookery.algos.curiosity import CURIOSITY_METRICS, Curiosity, CuriosityConfig
+from rookery.algos.base import AlgoConfig, GradConfig, Positive, Share
+from rookery.algos.curiosity import CURIOSITY_METRICS, CuriosityConfig
+from rookery.algos.onpolicy import OnPolicy
 from rookery.core.schedule import Schedule
 from rookery.core.spec import mask_of
 from rookery.core.tree import Tree
@@ -63,14 +63,12 @@ class PPOConfig(AlgoConfig):
     curiosity: CuriosityConfig | None = None  # bonus for what is new to the learner; null: none
 
 
-class PPO(Algorithm):
+class PPO(OnPolicy):
     """On-policy, any action space."""
 
     name = "ppo"
     Config = PPOConfig
-    store_kind = "rollout"
     recurrent = "may"
-    actions = ("discrete", "multi_discrete", "multi_binary", "box")
     defaults = {"model": {"hidden": [64, 64], "activation": "tanh", "init": "orthogonal"}, "env": {"num": 8}}
     metrics = {
         "ac/loss": "total loss L",
@@ -82,10 +80,6 @@ class PPO(Algorithm):
         "clip_fraction": "share of samples whose ratio left the clip range",
         "explained_variance": "1 − Var(R − V) / Var(R): 1 is a perfect critic, 0 a constant one",
     } | CURIOSITY_METRICS
-
-    def __init__(self, config: PPOConfig, obs_spec: Tree, action_spec: Tree, model: Any):
-        super().__init__(config, obs_spec, action_spec, model)
-        self.curiosity = Curiosity(config.curiosity, obs_spec, action_spec, model)
 
     @classmethod
     def rules(cls, config: Any) -> list[str]:
@@ -119,9 +113,6 @@ class PPO(Algorithm):
     def optimisers(self) -> dict[str, Optimiser]:
         adam = Adam(clip_norm=self.config.max_grad_norm, eps=1e-5, **self.config.grad.options)
         return {"ac": adam} | self.curiosity.optimisers(adam)
-
-    def rule(self, column: int = 0, columns: int | None = None) -> Rule:
-        return rule_for(self.action_spec)
 
     def memory(self) -> Tree:
         return memory_spec(self.model, self.config.shared)

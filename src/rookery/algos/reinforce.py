@@ -19,9 +19,9 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from rookery.acting.rules import Rule, rule_for
-from rookery.algos.base import AlgoConfig, Algorithm, GradConfig, Positive, Share
-from rookery.algos.curiosity import CURIOSITY_METRICS, Curiosity, CuriosityConfig
+from rookery.algos.base import AlgoConfig, GradConfig, Positive, Share
+from rookery.algos.curiosity import CURIOSITY_METRICS, CuriosityConfig
+from rookery.algos.onpolicy import OnPolicy
 from rookery.core.schedule import Schedule
 from rookery.core.spec import mask_of
 from rookery.core.tree import Tree
@@ -51,13 +51,11 @@ class ReinforceConfig(AlgoConfig):
     curiosity: CuriosityConfig | None = None  # bonus for what is new to the learner; null: none
 
 
-class Reinforce(Algorithm):
+class Reinforce(OnPolicy):
     """On-policy, any action space."""
 
     name = "reinforce"
     Config = ReinforceConfig
-    store_kind = "rollout"
-    actions = ("discrete", "multi_discrete", "multi_binary", "box")
     defaults = {"model": {"hidden": [64, 64], "activation": "tanh", "init": "orthogonal"}, "env": {"num": 8}}
     metrics = {
         "policy/loss": "policy loss L_π",
@@ -68,10 +66,6 @@ class Reinforce(Algorithm):
         "return_to_go": "mean discounted return G of the learnt steps",
         "used": "share of the rollout's steps whose return is known",
     } | CURIOSITY_METRICS
-
-    def __init__(self, config: ReinforceConfig, obs_spec: Tree, action_spec: Tree, model: Any):
-        super().__init__(config, obs_spec, action_spec, model)
-        self.curiosity = Curiosity(config.curiosity, obs_spec, action_spec, model)
 
     @classmethod
     def updates_of(cls, config: Any, steps: int | None) -> int | None:
@@ -86,9 +80,6 @@ class Reinforce(Algorithm):
         limits = {"clip_norm": self.config.max_grad_norm, **self.config.grad.options}
         critic: dict[str, Optimiser] = {"value": Adam(lr="value_lr", **limits)} if self.config.baseline else {}
         return {"policy": Adam(**limits)} | critic | self.curiosity.optimisers(Adam(**limits))
-
-    def rule(self, column: int = 0, columns: int | None = None) -> Rule:
-        return rule_for(self.action_spec)
 
     def outputs(self, s: Any, obs: Tree, state: Any, first: Any) -> tuple[dict[str, Tensor], Any]:
         return s.policy(obs), state

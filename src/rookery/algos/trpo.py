@@ -17,9 +17,9 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from rookery.acting.rules import Rule, rule_for
-from rookery.algos.base import AlgoConfig, Algorithm, GradConfig, Positive, Share
-from rookery.algos.curiosity import CURIOSITY_METRICS, Curiosity, CuriosityConfig
+from rookery.algos.base import AlgoConfig, GradConfig, Positive, Share
+from rookery.algos.curiosity import CURIOSITY_METRICS, CuriosityConfig
+from rookery.algos.onpolicy import OnPolicy
 from rookery.core.schedule import Schedule
 from rookery.core.spec import mask_of
 from rookery.core.tree import Tree
@@ -55,13 +55,11 @@ class TRPOConfig(AlgoConfig):
     curiosity: CuriosityConfig | None = None  # bonus for what is new to the learner; null: none
 
 
-class TRPO(Algorithm):
+class TRPO(OnPolicy):
     """On-policy, any action space."""
 
     name = "trpo"
     Config = TRPOConfig
-    store_kind = "rollout"
-    actions = ("discrete", "multi_discrete", "multi_binary", "box")
     eager_only = "the policy's step searches for its length: second derivatives, and branches on what they give"
     defaults = {"model": {"hidden": [64, 64], "activation": "tanh", "init": "orthogonal"}, "env": {"num": 8}}
     metrics = {
@@ -75,10 +73,6 @@ class TRPO(Algorithm):
         "entropy": "mean entropy of the policy before the step, in nats",
         "explained_variance": "1 − Var(R − V) / Var(R): 1 is a perfect critic, 0 a constant one",
     } | CURIOSITY_METRICS
-
-    def __init__(self, config: TRPOConfig, obs_spec: Tree, action_spec: Tree, model: Any):
-        super().__init__(config, obs_spec, action_spec, model)
-        self.curiosity = Curiosity(config.curiosity, obs_spec, action_spec, model)
 
     @classmethod
     def rules(cls, config: Any) -> list[str]:
@@ -100,9 +94,6 @@ class TRPO(Algorithm):
     def optimisers(self) -> dict[str, Optimiser]:
         adam = Adam(clip_norm=self.config.max_grad_norm, **self.config.grad.options)
         return {"value": adam} | self.curiosity.optimisers(adam)
-
-    def rule(self, column: int = 0, columns: int | None = None) -> Rule:
-        return rule_for(self.action_spec)
 
     def outputs(self, s: Any, obs: Tree, state: Any, first: Any) -> tuple[dict[str, Tensor], Any]:
         return s.policy(obs), state

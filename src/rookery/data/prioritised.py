@@ -35,7 +35,8 @@ class Prioritised:
         self.beta: Schedule = config.beta.resolved(total_steps)
         self._ring, self._window = ring, window
         known = window is not None and config.initial == "actor"
-        self._errors = np.zeros(ring.slots * ring.columns if known else 0, np.float32)  # of single steps, by address
+        # of single steps, by address; NaN: not known
+        self._errors = np.full(ring.slots * ring.columns if known else 0, np.nan, np.float32)
         self._uniform, self._mass = np.zeros(size), np.zeros(size)
         self._spent, self._stamp = np.zeros(size, np.int64), np.zeros(size, np.int32)
 
@@ -60,8 +61,8 @@ class Prioritised:
         given = chunk.rows.get("priority")
         if starts is not None:
             self.priorities.remove(steps[:n])
-            if given is not None and len(self._errors):
-                self._remember(chunk.collector, given)
+            if len(self._errors):
+                self._remember(chunk.collector, np.full(valid.shape, np.nan, np.float32) if given is None else given)
             self.complete(starts)
             return
         if n:
@@ -75,7 +76,9 @@ class Prioritised:
             return
         ring, found = self._ring, np.zeros(len(starts))
         errors(starts, self._window.length, self._window.eta, ring.lanes, ring.meta, self._errors, found)
-        self.priorities.insert(starts, found)
+        known = np.isfinite(found)
+        self.priorities.insert(starts[known], found[known])
+        self.priorities.insert(starts[~known])
 
     def _remember(self, collector: int, given: np.ndarray) -> None:
         """Keep the errors of the newest rows of a lane."""
@@ -139,5 +142,5 @@ class Prioritised:
 
     def restore(self, state: dict[str, Any]) -> None:
         self.priorities.restore(state)
-        if "errors" in state and len(self._errors):
-            self._errors[: len(state["errors"])] = state["errors"]
+        known = state.get("errors", self._errors[:0])[: len(self._errors)]
+        self._errors[: len(known)], self._errors[len(known) :] = known, np.nan

@@ -37,14 +37,18 @@ def td_loss(
     return loss, {"td": td.detach(), "q": q_sa.detach()}
 
 
-def _one_pass(q: Tensor, action: Tensor, *rows: Tensor) -> bool:
+def _one_pass(q: Tensor, action: Tensor, target: Tensor, weight: Tensor) -> bool:
     """Whether these are arrays of the kernel, and nobody wants to see operations."""
+    rows = q.shape[:1]
     return (
         q.dim() == 2
         and q.is_cpu
         and not watched()
         and action.dtype == torch.int64
-        and all(x.dtype == torch.float32 and x.is_contiguous() for x in (q, *rows))
+        and action.shape == target.shape == weight.shape == rows  # the kernel neither broadcasts nor checks
+        and rows[0] > 0
+        and not weight.requires_grad
+        and all(x.dtype == torch.float32 and x.is_contiguous() for x in (q, target, weight))
     )
 
 

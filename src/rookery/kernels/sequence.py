@@ -50,6 +50,17 @@ def _finish(slot, column, oldest, age, length, stride, everything, meta, out, n)
 
 
 @njit(cache=True)
+def _lost(slot, column, oldest, age, length, stride, meta, out, n):
+    """Mark the windows of an episode that has got no end: its last row, number `age`, is at `slot` or before holes there."""
+    while slot != oldest and not meta[slot, column, FLAGS] & VALID:
+        slot = slot - 1 if slot > 0 else meta.shape[0] - 1
+    flags = meta[slot, column, FLAGS]
+    if flags & VALID and not flags & (TERMINATED | TRUNCATED):
+        n = _finish(slot, column, oldest, age, length, stride, True, meta, out, n)
+    return n
+
+
+@njit(cache=True)
 def advance(lane, meta, age, rows, length, stride, out):
     """After `insert` of `rows` rows: count the steps of each episode and mark complete windows.
 
@@ -63,6 +74,9 @@ def advance(lane, meta, age, rows, length, stride, out):
         for column in range(lane[LO], lane[LO] + lane[WIDTH]):
             flags = meta[slot, column, FLAGS]
             if flags & FIRST:
+                if age[column] > 0 and slot != oldest:  # lost while there were holes: `cut` sees the first row only
+                    before = slot - 1 if slot > 0 else slots - 1
+                    n = _lost(before, column, oldest, age[column] - 1, length, stride, meta, out, n)
                 age[column] = 0
             if not flags & VALID:
                 continue
@@ -80,14 +94,9 @@ def cut(lane, meta, age, first, length, stride, out):
     slots, n = meta.shape[0], 0
     oldest, newest = (lane[HEAD] - lane[COUNT]) % slots, (lane[HEAD] - 1) % slots
     for b in range(lane[WIDTH]):
-        column, slot = lane[LO] + b, newest
-        if not first[b] or age[column] == 0:
-            continue
-        while slot != oldest and not meta[slot, column, FLAGS] & VALID:  # over holes to the last row
-            slot = slot - 1 if slot > 0 else slots - 1
-        flags = meta[slot, column, FLAGS]
-        if flags & VALID and not flags & CLOSED:
-            n = _finish(slot, column, oldest, age[column] - 1, length, stride, True, meta, out, n)
+        column = lane[LO] + b
+        if first[b] and age[column] > 0:
+            n = _lost(newest, column, oldest, age[column] - 1, length, stride, meta, out, n)
     return n
 
 
@@ -136,7 +145,10 @@ def window(index, burn_in, lanes, meta, reward_of, at, next_at, reward, flags_ou
 
 @njit(cache=True)
 def errors(index, length, eta, lanes, meta, error, out):
-    """out[i] = η max |e| + (1 − η) mean |e| over the learnt rows of the window that begins at index[i]; error: |e| by address."""
+    """out[i] = η max |e| + (1 − η) mean |e| over the learnt rows of the window that begins at index[i]; error: |e| by address.
+
+    NaN where the error of one of them is not known (NaN).
+    """
     slots, columns = meta.shape[:2]
     for i in range(index.shape[0]):
         slot, column = index[i] // columns, index[i] % columns

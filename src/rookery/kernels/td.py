@@ -27,6 +27,8 @@ def huber_rows(
     slope[:] = 0.0
     for i in range(rows):
         a = action[i]
+        if a < 0 or a >= q.shape[1]:
+            raise IndexError("an action is out of bounds: there are fewer Q values")
         chosen[i] = q[i, a]
         td[i] = target[i] - q[i, a]
         size = abs(td[i])

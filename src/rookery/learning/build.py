@@ -158,4 +158,7 @@ def _temporary_files(folder: Path) -> Iterator[None]:
 
 
 def _first_line(error: Exception) -> str:
-    return next(iter(str(error).strip().splitlines()), type(error).__name__)
+    """The first line of what it says, and the first complaint of the C++ compiler if there is one below."""
+    first, *others = str(error).strip().splitlines() or [type(error).__name__]
+    found = next((line.strip() for line in others if "error:" in line), "")
+    return f"{first} ({found})" if found else first

@@ -77,6 +77,7 @@ def circumstances() -> dict[str, Any]:
         "threads": torch.get_num_threads(),
         "machine": platform.machine(),
         "cpu": hashlib.sha256(cpu_flags().encode()).hexdigest()[:16],
+        "capability": torch.backends.cpu.get_cpu_capability(),  # ATEN_CPU_CAPABILITY allows less than the CPU can do
         "compiler": path and [os.path.realpath(path), os.stat(path).st_size],
         "settings": settings,
     }

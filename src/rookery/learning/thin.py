@@ -23,6 +23,7 @@ from rookery.learning.optim import once
 
 THIN = 8  # shortest side up to which a product is a loop: one vector of the CPU
 MOST = 1 << 18  # multiplications above which the library is better again
+FLOATS = (torch.float32, torch.float64)  # sums of others have another type, or more digits than their parts
 ROW = 512  # numbers side by side in the sum of a long norm
 
 
@@ -42,7 +43,7 @@ def product(a: Tensor, b: Tensor) -> Tensor:
 
 def is_thin(a: Tensor, b: Tensor) -> bool:
     (m, k), n = a.shape, b.shape[1]
-    return 0 < min(m, k, n) <= THIN and m * k * n <= MOST
+    return a.dtype in FLOATS and 0 < min(m, k, n) <= THIN and m * k * n <= MOST
 
 
 def long_norm(x: Tensor) -> Tensor:
@@ -64,7 +65,7 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
         return aten.mm(a, b) - (-bias)  # inductor would make one call of a sum again; both round alike
 
     def norm(x: Tensor, order: float = 2, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Any:
-        plain = order == 2 and dim is None and not keepdim and dtype is None
+        plain = order == 2 and dim is None and not keepdim and dtype is None and x.dtype in FLOATS
         return long_norm(x) if plain and x.dim() == 1 and x.numel() > ROW else NotImplemented
 
     return {aten.mm.default: mm, aten.addmm.default: addmm, aten.linalg_vector_norm.default: norm}

@@ -122,7 +122,9 @@ class Eager(Words):
     def _gradient(self, name: str, loss: Loss) -> tuple[Tensor, Any, Tensor]:
         net = self._nets[name]
         net.grad.zero_()
-        cut = None if net.chain is None else Cut(net.chain)
+        # a user's loss may want more of its network than what it computes: the gradient of a parameter, other parameters in its place
+        ours = (getattr(loss, "__module__", None) or "").startswith("rookery.")
+        cut = Cut(net.chain) if ours and net.chain is not None else None
         value, aux = self._evaluate(name, loss, cut or net.module)
         value.backward()
         if cut is not None:

@@ -5,7 +5,8 @@
 
 In a small network most of the time goes into module calls, dispatch and the tape, not into these products. Eager updates take this way where a
 network says that it is such a chain (`plain_layers`), and get the same bits, for the operations are those of autograd. Whoever watches
-operations (tracing, quick acting) or layers (hooks) sees the modules.
+operations (tracing, quick acting) or modules (hooks) sees the modules, and so does a loss that is not Rookery's own: it may ask for more than
+what a network computes.
 """
 
 from __future__ import annotations
@@ -15,17 +16,19 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules import module as every_module
 
 from rookery.core.watching import watched
 
 _relu_back = torch.ops.aten.threshold_backward.default
 _tanh_back = torch.ops.aten.tanh_backward.default
+_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+_PLAIN = (nn.Linear, nn.ReLU, nn.Tanh)
 
 
 class Layer(NamedTuple):
     """Views of one layer's numbers and of their gradients, and the activation behind it."""
 
-    module: nn.Module
     weight: Tensor
     turned: Tensor  # the weight, transposed
     bias: Tensor
@@ -39,14 +42,17 @@ class Chain:
 
     def __init__(self, module: nn.Module, layers: list[nn.Module]):
         self.module, self.layers = module, []
-        for i, layer in enumerate(layers):
+        self._numbers: list[tuple[dict[str, Any], str, Tensor]] = []  # where the module keeps them, name, number
+        for layer, following in zip(layers, [*layers[1:], None]):
             if isinstance(layer, nn.Linear):
-                shape = (
-                    type(layers[i + 1]) if i + 1 < len(layers) and not isinstance(layers[i + 1], nn.Linear) else None
-                )
+                shape = None if following is None or isinstance(following, nn.Linear) else type(following)
                 weight, bias = layer.weight, layer.bias
                 numbers = weight.detach(), weight.detach().t(), bias.detach(), weight.grad, bias.grad
-                self.layers.append(Layer(layer, *numbers, shape))
+                self.layers.append(Layer(*numbers, shape))
+                self._numbers += [(layer._parameters, "weight", weight), (layer._parameters, "bias", bias)]
+        # the dicts that torch keeps hooks in; they stay the same, full or empty
+        self._hooks = [getattr(part, name) for part in module.modules() for name in _HOOKS]
+        self._hooks += [getattr(every_module, "_global" + name) for name in _HOOKS]
 
     def fits(self, x: Any) -> bool:
         """Whether these inputs can go this way."""
@@ -56,8 +62,17 @@ class Chain:
             and x.dtype == torch.float32
             and not x.requires_grad
             and not watched()
-            and not any(layer.module._forward_hooks for layer in self.layers)
+            and not any(self._hooks)
+            and self._stands()
         )
+
+    def _stands(self) -> bool:
+        """Whether the module still computes with these numbers: torch.func.functional_call and parametrisations put others in their place."""
+        return all(table.get(name) is number for table, name, number in self._numbers)
+
+    def learns(self) -> bool:
+        """Whether all its numbers shall get a gradient."""
+        return torch.is_grad_enabled() and all(number.requires_grad for *_, number in self._numbers)
 
     def forward(self, x: Tensor) -> list[Tensor]:
         """h_0, h_1, …"""
@@ -92,6 +107,8 @@ class Read:
         return chain.forward(obs)[-1] if chain.fits(obs) else chain.module(obs)
 
     def __getattr__(self, name: str) -> Any:
+        if name == "_chain":  # a copy that has nothing yet
+            raise AttributeError(name)
         return getattr(self._chain.module, name)
 
 
@@ -104,7 +121,7 @@ class Cut(Read):
 
     def __call__(self, obs: Any) -> Tensor:
         chain = self._chain
-        if not chain.fits(obs) or not torch.is_grad_enabled():
+        if not chain.learns() or not chain.fits(obs):
             return chain.module(obs)
         kept = chain.forward(obs)
         self._calls.append(kept)
@@ -122,4 +139,26 @@ def chain_of(module: nn.Module) -> Chain | None:
     layers = None if tells is None else tells()
     if not layers or any(p.device.type != "cpu" for p in module.parameters()):
         return None
-    return Chain(module, layers) if all(type(layer) in (nn.Linear, nn.ReLU, nn.Tanh) for layer in layers) else None
+    return Chain(module, layers) if all(map(_as_told, module.modules())) and _alternate(layers) else None
+
+
+def _as_told(module: nn.Module) -> bool:
+    """Whether it computes what it seems to: a subclass or an instance may have a `forward` that `plain_layers` does not know of."""
+    kind = type(module)
+    if "forward" in vars(module):
+        return False
+    tells, computes = ([c for c in kind.__mro__ if name in vars(c)] for name in ("plain_layers", "forward"))
+    return kind in (*_PLAIN, nn.Sequential, nn.ModuleList) or (bool(tells) and tells[0] is computes[0])
+
+
+def _alternate(layers: list[nn.Module]) -> bool:
+    """Linear layers with numbers of their own, at most one activation behind each."""
+    for before, layer in zip([None, *layers], layers):
+        if type(layer) not in _PLAIN or not (isinstance(layer, nn.Linear) or isinstance(before, nn.Linear)):
+            return False
+        if isinstance(layer, nn.Linear) and [k for k, p in layer._parameters.items() if p is not None] != [
+            "weight",
+            "bias",
+        ]:
+            return False  # without a bias, or with a weight that is computed from others
+    return True

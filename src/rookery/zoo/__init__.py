@@ -28,7 +28,8 @@ class Result:
         figure = "return" if "return_iqm" in self.measured else "success"
         parts = [f"{figure} {self.measured[f'{figure}_iqm']:g}{between}"]
         parts += [f"{self.measured['steps']} steps"] if "steps" in self.measured else []
-        parts += [f"{self.measured['seeds']} seeds"] if "seeds" in self.measured else []
+        seeds = self.measured.get("seeds")
+        parts += [] if seeds is None else [f"{seeds} seed{'' if seeds == 1 else 's'}"]
         return ", ".join(parts)
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from rookery.zoo.rewards import small_rewards
+
 CARTPOLE_DQN: dict[str, Any] = {
     "algo": {
         "name": "dqn",
@@ -113,7 +115,7 @@ CARTPOLE_NOVEL_PPO_LSTM: dict[str, Any] = {
         "id": "rookery/CartPoleNoVelocity-v0",
         "num": 8,
         # values near 1, which the bounded outputs of a memory reach quickly
-        "train_wrappers": [{"name": "reward_scale", "kwargs": {"factor": 0.05}}],
+        "train_wrappers": small_rewards(0.05),
     },
     "model": {"hidden": [64], "core": {"kind": "lstm", "size": 64}, "normalise_obs": True},
     "train": {"max_steps": 98_304},  # 384 whole rollouts

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from rookery.zoo.rewards import small_rewards
+
 _STORE: dict[str, Any] = {"capacity": 20_000, "batch_size": 128, "min_fill": 1_000, "updates_per_step": 1.0}
 _PENDULUM: dict[str, Any] = {
     "env": {"id": "Pendulum-v1", "num": 1},
@@ -58,9 +60,7 @@ CARTPOLE_SAC_DISCRETE: dict[str, Any] = {
     "env": {
         "id": "CartPole-v1",
         "num": 1,
-        "train_wrappers": [
-            {"name": "reward_scale", "kwargs": {"factor": 0.1}}
-        ],  # values near 10 come in time, 100 do not
+        "train_wrappers": small_rewards(0.1),  # values near 10 come in time, 100 do not
     },
     "model": {"hidden": [128, 128]},
     "store": _STORE | {"capacity": 30_000},

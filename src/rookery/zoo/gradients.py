@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from rookery.zoo.rewards import small_rewards
+
 
 def _falling(start: float) -> dict[str, Any]:
     """A rate that falls to 0 over the whole run: the last policy is the one that counts."""
@@ -28,7 +30,7 @@ CARTPOLE_A2C: dict[str, Any] = {
         "id": "CartPole-v1",
         "num": 8,
         # values near 1: with one update per rollout the critic would not come near 100 in time
-        "train_wrappers": [{"name": "reward_scale", "kwargs": {"factor": 0.05}}],
+        "train_wrappers": small_rewards(0.05),
     },
     "train": {"max_steps": 299_008},  # 4672 whole rollouts
 }
@@ -101,7 +103,7 @@ PENDULUM_A2C: dict[str, Any] = {
     "env": {
         "id": "Pendulum-v1",
         "num": 8,
-        "train_wrappers": [{"name": "reward_scale", "kwargs": {"factor": 0.1}}],  # values near 1
+        "train_wrappers": small_rewards(0.1),  # values near 1
     },
     "train": {"max_steps": 998_400},  # 15600 whole rollouts
 }

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from rookery.zoo.classic import CARTPOLE_DQN
+from rookery.zoo.rewards import small_rewards
 
 _TWO = {"kind": "process", "workers": 2, "mode": "async"}
 # values near 1: with one update per rollout the critic would not come near 100 in time
-_SMALL = [{"name": "reward_scale", "kwargs": {"factor": 0.05}}]
 
 CARTPOLE_IMPALA: dict[str, Any] = {
     "algo": {
@@ -19,7 +19,7 @@ CARTPOLE_IMPALA: dict[str, Any] = {
         "entropy_bonus": 0.001,
         "max_grad_norm": 0.5,
     },
-    "env": {"id": "CartPole-v1", "num": 8, "train_wrappers": _SMALL},
+    "env": {"id": "CartPole-v1", "num": 8, "train_wrappers": small_rewards(0.05)},
     "pool": _TWO | {"max_lag": 20},
     "train": {"max_steps": 299_008},
 }

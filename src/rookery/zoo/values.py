@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from rookery.zoo.classic import ACROBOT_DQN, CARTPOLE_NOVEL_R2D2
+from rookery.zoo.rewards import small_rewards
 
 # rewards of 1 and γ = 0.98: no discounted return exceeds 50
 _SUPPORT = {"v_min": 0.0, "v_max": 50.0}
@@ -47,10 +48,9 @@ CARTPOLE_QRDQN: dict[str, Any] = _CARTPOLE | {
 }
 
 # quantiles take steps of one size, whatever the values: near 100 they would not come in time
-_SMALL = [{"name": "reward_scale", "kwargs": {"factor": 0.1}}]
 
 CARTPOLE_IQN: dict[str, Any] = _CARTPOLE | {
-    "env": _CARTPOLE["env"] | {"train_wrappers": _SMALL},
+    "env": _CARTPOLE["env"] | {"train_wrappers": small_rewards(0.1)},
     "algo": _QUANTILES | {"name": "iqn", "samples": 8, "target_samples": 8, "acting_samples": 16, "cosines": 32},
     "model": {"hidden": [64, 64]},
     "store": _CARTPOLE["store"] | {"updates_per_step": 1.0},
