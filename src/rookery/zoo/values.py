@@ -92,7 +92,8 @@ CARTPOLE_PQN: dict[str, Any] = {
 }
 
 CARTPOLE_NOVEL_DRQN: dict[str, Any] = CARTPOLE_NOVEL_R2D2 | {
-    "algo": CARTPOLE_NOVEL_R2D2["algo"] | {"stored_state": False, "burn_in": 0, "dueling": False},
+    "algo": CARTPOLE_NOVEL_R2D2["algo"] | {"stored_state": False, "burn_in": 0, "gamma": 0.99, "dueling": True},
+    "env": CARTPOLE_NOVEL_R2D2["env"] | {"train_wrappers": small_rewards(0.1)},
 }
 
 ACROBOT_QRDQN: dict[str, Any] = ACROBOT_DQN | {
