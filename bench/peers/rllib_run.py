@@ -66,8 +66,8 @@ class ClockedDQN(Clocked, dqn.DQN):
     def watch(self, args: argparse.Namespace) -> None:
         """Makes the number of updates follow the env steps.
 
-        RLlib learns as often after every call of the env runner, but such a call returns up to twice as many steps as it was asked for:
-        a reset takes a turn of all envs, and another turn follows. Here updates are as many as are due.
+        RLlib makes the same number of updates after every call of its env runner, but such a call may return nearly twice the steps that
+        it was asked for: an env that is reset takes no step in that turn, so another turn of all envs follows.
         """
         super().watch(args)
         s = WORKS[args.work].settings
