@@ -3,7 +3,7 @@
     python bench/speed.py                      the whole table, 5 rounds
     python bench/speed.py --quick              2 rounds of fewer steps, under 10 minutes
     python bench/speed.py --works solve-ppo    only these; their rows replace the older ones in the results
-    python bench/speed.py --all-peers          TorchRL as well
+    python bench/speed.py --all-peers          TorchRL, RLlib and DI-engine as well
 
 Peers live in venvs of their own ($ROOKERY_PEERS, else the user's cache folder) and are installed on first use. Writes
 bench/results/latest.json and the tables that are made from it. Never a pass/fail test.
@@ -47,6 +47,8 @@ CONTENDERS = {
     "single file": Contender("single"),
     "tianshou": Contender("tianshou"),
     "torchrl": Contender("torchrl"),
+    "rllib": Contender("rllib"),
+    "di-engine": Contender("diengine"),
     "gymnasium SyncVectorEnv": Contender("single"),
     "rookery": Contender("rookery", "compiled"),
     "rookery eager": Contender("rookery", "eager"),
@@ -146,7 +148,7 @@ def options() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, help="runs of every contender [5; quick: 2]")
     parser.add_argument("--steps", type=int, help="measured steps instead of the work's own: to try something out")
     parser.add_argument("--quick", action="store_true", help="fewer steps, under 10 minutes")
-    parser.add_argument("--all-peers", action="store_true", help="TorchRL as well")
+    parser.add_argument("--all-peers", action="store_true", help="TorchRL, RLlib and DI-engine as well")
     parser.add_argument("--dry", action="store_true", help="print only, write nothing")
     return parser.parse_args()
 

@@ -22,12 +22,35 @@ class Library:
     packages: tuple[str, ...]  # with the versions that the peer's script was tried with
     module: str  # whose __version__ is reported
     always: bool = True  # part of every run; otherwise only with --all-peers
+    alone: tuple[str, ...] = ()  # installed without what they ask for, as that cannot be had with our torch
 
 
 LIBRARIES = {
     "sb3": Library(("stable-baselines3==2.9.2", "ale-py", "opencv-python-headless"), "stable_baselines3"),
     "tianshou": Library(("tianshou==2.0.1",), "tianshou"),
     "torchrl": Library(("torchrl==0.14.1", "gymnasium"), "torchrl", always=False),
+    "rllib": Library(("ray[rllib]==2.60.0", "torch"), "ray", always=False),
+    # DI-engine asks for setuptools <= 66.1.1 and torch for >= 77.0.3; the rest is what it imports, within the bounds that it sets.
+    "diengine": Library(
+        (
+            *("torch", "numpy<2", "gym==0.25.1", "gymnasium", "DI-treetensor==0.5.0", "DI-toolkit==0.3.0"),
+            *(
+                "cloudpickle",
+                "easydict",
+                "einops",
+                "enum-tools",
+                "flask<=2.0.3",
+                "hickle==5.0.3",
+                "matplotlib",
+                "mpire",
+            ),
+            *("pynng", "pyyaml", "redis", "requests", "tabulate", "tensorboardX", "trueskill", "URLObject"),
+            *("wandb<=0.19.0", "werkzeug<=2.0.3"),
+        ),
+        "ding",
+        always=False,
+        alone=("DI-engine==0.5.3",),
+    ),
 }
 
 
@@ -43,10 +66,13 @@ def python_of(name: str) -> Path:
     folder = folder_of(name)
     python = folder / "bin" / "python"
     if not (folder / "installed").exists():
-        print(f"installing {' '.join(LIBRARIES[name].packages)} into {folder} …", flush=True)
+        library = LIBRARIES[name]
+        print(f"installing {' '.join(library.alone + library.packages)} into {folder} …", flush=True)
         venv.create(folder, with_pip=True)
         pip = [str(python), "-m", "pip", "install", "-q", "--disable-pip-version-check"]
-        subprocess.run([*pip, "-c", str(ROOT / "constraints.txt"), *LIBRARIES[name].packages], check=True)
+        subprocess.run([*pip, "-c", str(ROOT / "constraints.txt"), *library.packages], check=True)
+        if library.alone:
+            subprocess.run([*pip, "--no-deps", *library.alone], check=True)
         check_torch(python, name)
         (folder / "installed").touch()
     return python

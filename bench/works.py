@@ -126,7 +126,7 @@ RATE, MICRO = "env steps / s", "µs"
 
 def _dqn(envs: int, share: float, target: str, **sizes: Any) -> Work:
     settings = DQN | {"envs": envs, "updates_per_step": share}
-    return Work("train", (*LOOPS, "torchrl"), RATE, settings=settings, target=target, **sizes)
+    return Work("train", (*LOOPS, "torchrl", "rllib", "di-engine"), RATE, settings=settings, target=target, **sizes)
 
 
 ONE, QUARTER = (
@@ -138,7 +138,7 @@ WORKS = {
     "dqn-1env-1/4": _dqn(1, 0.25, "≥ 6 ×", **QUARTER),
     "dqn-8env-1/1": _dqn(8, 1.0, "≥ 8 ×", **ONE),
     "dqn-8env-1/4": _dqn(8, 0.25, "≥ 6 ×", **QUARTER),
-    "ppo-8x128": Work("train", LOOPS, RATE, 4_096, 32_768, (2_048, 8_192), settings=PPO, target="≥ 4 ×"),
+    "ppo-8x128": Work("train", (*LOOPS, "rllib"), RATE, 4_096, 32_768, (2_048, 8_192), settings=PPO, target="≥ 4 ×"),
     "sac-256": Work("train", LOOPS, RATE, 400, 1_200, (400, 400), settings=SAC, target="≥ 2 ×"),
     "pong-dqn-8env": Work(
         "train",

@@ -1,11 +1,12 @@
 """The table of the benchmark: nothing is compared that did not do the same work, and ratios mean what they say."""
 
+import argparse
 import json
 import math
 
 import pytest
 
-from bench.tools import ROOT, bench_tables, build, rows, speed, works
+from bench.tools import ROOT, bench_tables, build, rows, speed, venvs, works
 
 SAME = {"seconds": 2.0, "steps": 1000, "updates": 250, "parameters": 100, "network": "4→128 128→130", "batch": 64}
 TRAIN = works.Work("train", ("stable-baselines3", "rookery"), works.RATE)
@@ -136,6 +137,34 @@ def test_every_contender_has_a_script_and_every_work_its_base():
         for peer in work.peers:
             assert (ROOT / "bench" / "peers" / f"{speed.CONTENDERS[peer].peer}_run.py").exists(), f"{name}: {peer}"
     assert all(work.quick is not None for name, work in works.WORKS.items() if name != "pong-dqn-8env")
+
+
+@pytest.mark.parametrize("name", ["dqn-1env-1/1", "dqn-1env-1/4", "dqn-8env-1/1", "dqn-8env-1/4"])
+def test_three_libraries_run_only_when_asked_for(name):
+    work = works.WORKS[name]
+    usual = speed.contenders_of(work, argparse.Namespace(peers=None, all_peers=False))
+    every = speed.contenders_of(work, argparse.Namespace(peers=None, all_peers=True))
+    assert [peer for peer in every if peer not in usual] == ["torchrl", "rllib", "di-engine"]
+    named = speed.contenders_of(work, argparse.Namespace(peers=["di-engine"], all_peers=False))
+    assert named == ["stable-baselines3", "di-engine"]  # the base always
+
+
+def test_what_cannot_be_had_with_our_torch_is_installed_without_its_requirements(tmp_path, monkeypatch):
+    calls = []
+    monkeypatch.setenv("ROOKERY_PEERS", str(tmp_path))
+    monkeypatch.setattr(venvs.venv, "create", lambda folder, with_pip: folder.mkdir())
+    monkeypatch.setattr(venvs.subprocess, "run", lambda words, check: calls.append(words[6:]))
+    monkeypatch.setattr(venvs, "check_torch", lambda python, name: calls.append(["torch", name]))
+    library = venvs.Library(("b<2",), "a", alone=("a==1",))
+    monkeypatch.setattr(venvs, "LIBRARIES", {"a": library, "c": venvs.Library(("c==3",), "c")})
+    constrained = ["-c", str(ROOT / "constraints.txt")]
+    venvs.python_of("a")
+    assert calls == [[*constrained, "b<2"], ["--no-deps", "a==1"], ["torch", "a"]]
+    calls.clear()
+    assert venvs.python_of("a") == tmp_path / "a" / "bin" / "python"
+    assert calls == []  # once
+    venvs.python_of("c")
+    assert calls == [[*constrained, "c==3"], ["torch", "c"]]
 
 
 def test_a_partial_run_is_merged_into_the_results_on_disk(tmp_path, monkeypatch):

@@ -12,6 +12,7 @@ import build  # noqa: E402
 
 import rows  # noqa: E402
 import speed  # noqa: E402
+import venvs  # noqa: E402
 import works  # noqa: E402
 
-__all__ = ["ROOT", "bench_tables", "build", "rows", "speed", "works"]
+__all__ = ["ROOT", "bench_tables", "build", "rows", "speed", "venvs", "works"]
