@@ -16,11 +16,17 @@ from contextlib import suppress
 
 from rookery import Callback, Trainer, load_config
 
-SELDOM = "eval.every_steps=8192"  # so that there is time for attacks
+SELDOM = 8192  # steps between evaluations, so that there is time for attacks
 
 
-def trainer_of(kind, target, *words, callbacks=()):
-    overrides = [f"pool={kind}", "pool.workers=2", "eval.episodes=10", SELDOM, "learning.mode=eager"]
+def trainer_of(kind, target, *words, callbacks=(), every=SELDOM):
+    overrides = [
+        f"pool={kind}",
+        "pool.workers=2",
+        "eval.episodes=10",
+        f"eval.every_steps={every}",
+        "learning.mode=eager",
+    ]
     goal = [f"train.stop={{eval/return_mean: {target}}}", "train.max_steps=200000", "log.every_steps=4096"]
     config = load_config("cartpole-ppo", overrides=[*overrides, *goal, *words])
     return Trainer(config, callbacks=callbacks)
@@ -51,9 +57,9 @@ class Killer(threading.Thread):
                     self.kills += 1
 
 
-def workers_killed(kind, target, mean=2.0, seed=0, *words):
+def workers_killed(kind, target, mean=2.0, seed=0, *words, every=SELDOM):
     """Pool workers (of a Ray cluster: actors) killed at random moments."""
-    with trainer_of(kind, target, *words) as trainer:
+    with trainer_of(kind, target, *words, every=every) as trainer:
         killer = Killer(trainer, random.Random(seed), mean)
         trainer.round()  # the workers are there
         killer.start()
