@@ -1,7 +1,7 @@
 """Speed side by side with other libraries, interleaved in one run: ratios, not seconds, are what such a machine can tell.
 
     python bench/speed.py                      the whole table, 5 rounds
-    python bench/speed.py --quick              2 rounds of fewer steps, under 10 minutes
+    python bench/speed.py --quick              2 rounds of fewer steps
     python bench/speed.py --works solve-ppo    only these; their rows replace the older ones in the results
     python bench/speed.py --all-peers          TorchRL, RLlib and DI-engine as well
 
@@ -147,7 +147,7 @@ def options() -> argparse.Namespace:
     parser.add_argument("--peers", nargs="+", choices=list(CONTENDERS), help="only these, and whoever is the base")
     parser.add_argument("--rounds", type=int, help="runs of every contender [5; quick: 2]")
     parser.add_argument("--steps", type=int, help="measured steps instead of the work's own: to try something out")
-    parser.add_argument("--quick", action="store_true", help="fewer steps, under 10 minutes")
+    parser.add_argument("--quick", action="store_true", help="fewer steps and rounds")
     parser.add_argument("--all-peers", action="store_true", help="TorchRL, RLlib and DI-engine as well")
     parser.add_argument("--dry", action="store_true", help="print only, write nothing")
     return parser.parse_args()

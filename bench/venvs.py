@@ -25,28 +25,19 @@ class Library:
     alone: tuple[str, ...] = ()  # installed without what they ask for, as that cannot be had with our torch
 
 
+# DI-engine asks for setuptools <= 66.1.1 and torch for >= 77.0.3: here is what it imports, within the bounds that it sets.
+DI_ENGINE = """
+    torch numpy<2 gym==0.25.1 gymnasium DI-treetensor==0.5.0 DI-toolkit==0.3.0 cloudpickle easydict einops enum-tools
+    flask<=2.0.3 hickle==5.0.3 matplotlib mpire pynng pyyaml redis requests tabulate tensorboardX trueskill URLObject
+    wandb<=0.19.0 werkzeug<=2.0.3
+"""
 LIBRARIES = {
     "sb3": Library(("stable-baselines3==2.9.2", "ale-py", "opencv-python-headless"), "stable_baselines3"),
     "tianshou": Library(("tianshou==2.0.1",), "tianshou"),
     "torchrl": Library(("torchrl==0.14.1", "gymnasium"), "torchrl", always=False),
     "rllib": Library(("ray[rllib]==2.60.0", "torch"), "ray", always=False),
-    # DI-engine asks for setuptools <= 66.1.1 and torch for >= 77.0.3; the rest is what it imports, within the bounds that it sets.
     "diengine": Library(
-        (
-            *("torch", "numpy<2", "gym==0.25.1", "gymnasium", "DI-treetensor==0.5.0", "DI-toolkit==0.3.0"),
-            *(
-                "cloudpickle",
-                "easydict",
-                "einops",
-                "enum-tools",
-                "flask<=2.0.3",
-                "hickle==5.0.3",
-                "matplotlib",
-                "mpire",
-            ),
-            *("pynng", "pyyaml", "redis", "requests", "tabulate", "tensorboardX", "trueskill", "URLObject"),
-            *("wandb<=0.19.0", "werkzeug<=2.0.3"),
-        ),
+        tuple(DI_ENGINE.split()),
         "ding",
         always=False,
         alone=("DI-engine==0.5.3",),

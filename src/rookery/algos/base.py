@@ -83,7 +83,7 @@ def most(limit: int | None, planned: int | None) -> int:
 
 
 class Algorithm:
-    """Base of all algorithms; one level of inheritance."""
+    """Base of all algorithms; at most one class stands between: `OnPolicy` for rollouts, C51 for Rainbow."""
 
     name: ClassVar[str]
     Config: ClassVar[type[AlgoConfig]] = AlgoConfig

@@ -34,7 +34,7 @@ class Product(CppTemplate):
         strides = [kernel.stride(t, i) for t, i in ((a, 0), (a, 1), (b, 0), (b, 1), (y, 0))]
         places = ", ".join(f"&({kernel.index(t, [0, 0])})" for t in (a, b, y))
         call = f"rookery::product<{', '.join(shape + strides)}>({places});"
-        return f'{self.header().getvalue()}\n{HEADER.read_text()}\nextern "C" {start}\n{{\n    {call}\n}}\n'
+        return f'{self.header().getvalue()}\n{HEADER.read_text(encoding="utf-8")}\nextern "C" {start}\n{{\n    {call}\n}}\n'
 
 
 def suits(a: Any, b: Any, layout: Any) -> bool:

@@ -8,8 +8,8 @@ from rookery.zoo.classic import CARTPOLE_DQN
 from rookery.zoo.rewards import small_rewards
 
 _TWO = {"kind": "process", "workers": 2, "mode": "async"}
-# values near 1: with one update per rollout the critic would not come near 100 in time
 
+# small rewards: with one update per rollout the critic would not come near 100 in time
 CARTPOLE_IMPALA: dict[str, Any] = {
     "algo": {
         "name": "impala",

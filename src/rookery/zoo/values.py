@@ -47,8 +47,7 @@ CARTPOLE_QRDQN: dict[str, Any] = _CARTPOLE | {
     "store": _BATCH_128,
 }
 
-# quantiles take steps of one size, whatever the values: near 100 they would not come in time
-
+# small rewards: quantiles take steps of one size, whatever the values, and would not come near 100 in time
 CARTPOLE_IQN: dict[str, Any] = _CARTPOLE | {
     "env": _CARTPOLE["env"] | {"train_wrappers": small_rewards(0.1)},
     "algo": _QUANTILES | {"name": "iqn", "samples": 8, "target_samples": 8, "acting_samples": 16, "cosines": 32},
