@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from rookery.equations import td as module
-from rookery.equations.td import td_loss
+from rookery.equations.td import known_slope, td_loss
 
 Q = torch.tensor([[1.0, 5.0], [2.0, 0.5], [0.0, 3.0], [7.0, 7.0]])
 ACTION = torch.tensor([0, 1, 1, 0])
@@ -71,6 +71,19 @@ def test_a_scaled_loss_has_a_scaled_gradient() -> None:
     (3 * td_loss(q, ACTION, Y, WEIGHT)[0]).backward()
     assert q.grad is not None
     assert q.grad[0, 0] == -0.375
+
+
+def test_the_slope_is_known_without_the_tape_and_only_of_the_loss_itself() -> None:
+    q = Q.clone().requires_grad_()
+    loss, _ = td_loss(q, ACTION, Y, WEIGHT)
+    slope = known_slope(loss, q)
+    assert slope is not None
+    assert slope.sum(1).tolist() == [-0.125, -0.125, 0.0625, 0.0]  # as worked out above
+    for other in (loss * 2, loss + q.sum(), loss.detach()):
+        assert known_slope(other, q) is None
+    assert known_slope(loss, Q.clone().requires_grad_()) is None
+    (tape,) = torch.autograd.grad(loss, q)
+    assert torch.equal(tape, slope)
 
 
 def test_nothing_flows_into_the_target() -> None:

@@ -57,6 +57,16 @@ def test_a_compiled_run_repeats_bit_for_bit_and_loads_from_the_cache(compiled, a
     assert runs[0] == runs[1]
 
 
+def test_what_an_update_gave_stays_when_it_runs_again(compiled, artefacts):
+    other = learner(Toy(), "compiled", artefacts, seed=5)  # with the same artefact
+    first = compiled.step(toy_batch(0))[0]
+    numbers, error = first.numbers.copy(), first.arrays["error"].clone()
+    for it in (compiled, other):
+        it.step(toy_batch(1))
+    assert (first.numbers == numbers).all()
+    assert torch.equal(first.arrays["error"], error)
+
+
 def test_the_draws_are_the_same_in_both_modes(compiled):
     eager = learner(Toy())
     compiled.restore(eager.state())

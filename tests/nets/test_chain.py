@@ -12,7 +12,9 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from rookery.core.spec import Leaf
+from rookery.equations.td import td_loss
 from rookery.learning.flat import FlatNetwork
+from rookery.learning.words import Eager
 from rookery.nets import QNetwork
 from rookery.nets.chain import Cut, Read, chain_of
 from rookery.nets.config import ModelConfig
@@ -233,3 +235,27 @@ def test_a_weight_that_is_computed_from_others_later_is_seen() -> None:
     head: Any = net.module.head
     nn.utils.parametrize.register_parametrization(head, "weight", nn.ReLU())
     assert torch.equal(Cut(net.chain)(X), net.module(X))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("factor", [1.0, 2.0])
+def test_the_update_takes_the_known_slope_of_a_td_loss_and_walks_the_tape_for_any_other(
+    factor: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    walked = []
+    backward = Tensor.backward
+    monkeypatch.setattr(Tensor, "backward", lambda self: walked.append(1) or backward(self))
+    action, target, weight = torch.tensor([0, 1] * 4), torch.linspace(-1, 1, 8), torch.linspace(0.5, 1, 8)
+
+    def loss(q: Any) -> Tensor:
+        found, _ = td_loss(q(X), action, target, weight)
+        return found if factor == 1.0 else found * factor
+
+    loss.__module__ = "rookery.algos.dqn"  # a loss of ours: the chain is taken
+    net = network()
+    words = Eager({"q": net}, {}, {"knobs": torch.zeros(0)}, (), generator=torch.Generator())
+    *_, found = words._gradient("q", loss)
+    assert len(walked) == (factor != 1.0)
+    found = found.clone()
+    net.grad.zero_()
+    loss(net.module).backward()
+    assert torch.equal(found, net.grad)

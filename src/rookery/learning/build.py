@@ -123,13 +123,14 @@ def _compile(graph: Any, examples: tuple[Tensor, ...], scratch: Path, path: Path
     from torch._inductor.utils import fresh_cache
 
     from rookery.learning.product import own_products
+    from rookery.learning.stack import on_stack
 
     args, package = tuple(t.clone() for t in examples), scratch / "update.pt2"
     try:
         with torch.no_grad(), warnings.catch_warnings(), _temporary_files(scratch), fresh_cache(dir=str(scratch)):
             warnings.simplefilter("ignore")  # torch warns of its own deprecated calls
             exported = torch.export.export(graph, args, strict=False)
-            with own_products():
+            with own_products(), on_stack():
                 torch._inductor.aoti_compile_and_package(
                     exported, package_path=str(package), inductor_configs=dict(OPTIONS)
                 )  # it writes into them

@@ -198,7 +198,10 @@ class Learner:
         s._metrics, s._batch = {}, Rows(batch)
         returned = self.own_draws.run(name, getattr(self.algo, name), s, s._batch)
         arrays, metrics = split(s._metrics, returned)
-        numbers = torch.stack(list(metrics.values())).cpu().numpy() if metrics else np.zeros(0, np.float32)
+        if self.device.type == "cpu":
+            numbers = np.array([number.item() for number in metrics.values()], np.float32)
+        else:  # one transfer
+            numbers = torch.stack(list(metrics.values())).cpu().numpy() if metrics else np.zeros(0, np.float32)
         return Outputs(arrays, tuple(metrics), numbers)
 
     def _here(self, batch: dict[str, Tree]) -> dict[str, Tree]:

@@ -22,6 +22,7 @@ import torch
 from torch import Tensor
 
 from rookery.core.tree import tree_map
+from rookery.equations.td import known_slope
 from rookery.learning.flat import FlatNetwork, Loss
 from rookery.learning.optim import Optimiser
 from rookery.nets.chain import Cut
@@ -126,9 +127,11 @@ class Eager(Words):
         ours = (getattr(loss, "__module__", None) or "").startswith("rookery.")
         cut = Cut(net.chain) if ours and net.chain is not None else None
         value, aux = self._evaluate(name, loss, cut or net.module)
-        value.backward()
+        slope = None if cut is None or cut.leaf is None else known_slope(value, cut.leaf)
+        if slope is None:
+            value.backward()
         if cut is not None:
-            cut.finish()
+            cut.finish(slope)
         if self._shares is not None:
             self._shares.average(net.grad)
         return value, aux, net.grad

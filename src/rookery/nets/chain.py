@@ -113,7 +113,9 @@ class Read:
 
 
 class Cut(Read):
-    """A network inside its loss: what it computes is a leaf of the tape; `finish`, after backward, takes the gradient on from there."""
+    """A network inside its loss: what it computes is a leaf of the tape; `finish` takes the gradient on from there, after backward or
+    from the leaf's gradient if that is known without a tape.
+    """
 
     def __init__(self, chain: Chain):
         super().__init__(chain)
@@ -127,9 +129,15 @@ class Cut(Read):
         self._calls.append(kept)
         return kept[-1].requires_grad_()
 
-    def finish(self) -> None:
+    @property
+    def leaf(self) -> Tensor | None:
+        """What it computed, if that was done once."""
+        return self._calls[0][-1] if len(self._calls) == 1 else None
+
+    def finish(self, known: Tensor | None = None) -> None:
+        """known: gradient of the leaf."""
         for kept in self._calls:
-            if (grad := kept[-1].grad) is not None:
+            if (grad := kept[-1].grad if known is None else known) is not None:
                 self._chain.backward(kept, grad)
 
 

@@ -96,6 +96,6 @@ CARTPOLE_NOVEL_DRQN: dict[str, Any] = CARTPOLE_NOVEL_R2D2 | {
 }
 
 ACROBOT_QRDQN: dict[str, Any] = ACROBOT_DQN | {
-    "algo": ACROBOT_DQN["algo"] | {"name": "qrdqn", "quantiles": 16},
-    "store": ACROBOT_DQN["store"] | {"batch_size": 64, "updates_per_step": 0.5},
+    "algo": ACROBOT_DQN["algo"] | {"name": "qrdqn", "quantiles": 16, "double": True, "dueling": True},
+    "env": ACROBOT_DQN["env"] | {"train_wrappers": small_rewards(0.1)},
 }

@@ -1,0 +1,47 @@
+"""Intermediate results of an artefact on the stack: imported by build.py only, with the compiler.
+
+A small update has some 25 of them; as tensors each is made and freed in every call, 15 to 20 of the 150 µs of a DQN update. An update whose
+intermediate results are more than MOST numbers, or that calls the library in between, keeps its tensors.
+
+What such an artefact returns is kept per thread and overwritten by the next call, also by that of another learner with the same
+artefact: whoever calls it copies the results.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+from unittest.mock import patch
+
+from torch._inductor import lowering  # noqa: F401  first: its modules import one another
+from torch._inductor.codegen import common, cpp_wrapper_cpu_array_ref
+
+MOST = 1 << 18  # 1 MB of float32; a thread of Python has a stack of 8 MB or more
+LINE = 64  # bytes of a cache line, where each array starts
+
+
+class OnStack(cpp_wrapper_cpu_array_ref.CppWrapperCpuArrayRef):
+    """torch's, with aligned arrays."""
+
+    @staticmethod
+    def create(*_: Any, **__: Any) -> OnStack:
+        return OnStack()
+
+    def make_allocation(self, name: str, *args: Any, **options: Any) -> str:
+        line = super().make_allocation(name, *args, **options)
+        written = self.wrapper_call._lines
+        if line.startswith("ArrayRefTensor"):
+            written[-1] = f"alignas({LINE}) {written[-1]}"
+        return line
+
+
+@contextmanager
+def on_stack() -> Iterator[None]:
+    """While inductor compiles for the CPU. Its option alone counts only until it has compiled for the first time in this process."""
+    common.init_backend_registration()
+    ours = dataclasses.replace(common.device_codegens["cpu"], cpp_wrapper_codegen=OnStack)
+    limit = patch.object(cpp_wrapper_cpu_array_ref, "MAX_STACK_ALLOCATION_SIZE", MOST)
+    with limit, patch.dict(common.device_codegens, {"cpu": ours}):
+        yield
