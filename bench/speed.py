@@ -1,7 +1,7 @@
 """Speed side by side with other libraries, interleaved in one run: ratios, not seconds, are what such a machine can tell.
 
     python bench/speed.py                      the whole table, 5 rounds
-    python bench/speed.py --quick              2 rounds of fewer steps
+    python bench/speed.py --quick              a part of it in 1 or 2 rounds of fewer steps: under 10 minutes
     python bench/speed.py --works solve-ppo    only these; their rows replace the older ones in the results
     python bench/speed.py --all-peers          TorchRL, RLlib and DI-engine as well
 
@@ -27,7 +27,7 @@ from typing import Any
 
 import rows as table
 import venvs
-from works import WORKS, Work
+from works import NOT_QUICK, WORKS, Work
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
@@ -77,10 +77,11 @@ def run(words: list[str]) -> dict[str, Any]:
 def measure(name: str, work: Work, peers: Iterable[str], size: tuple[int, int], rounds: int) -> list[table.Row]:
     """Rows of one work; every contender once per round, in turn."""
     chosen, seen = {peer: CONTENDERS[peer] for peer in peers}, {}
-    for contender in chosen.values():  # installing and building artefacts is not part of the race
+    for contender in chosen.values():  # installing is not part of the race
         venvs.python_of(contender.peer)
-        if contender.mode.startswith("compiled") and work.kind in ("train", "solve", "process"):
-            run(command(name, contender, work.quick or size, seed=0))
+    compiled = [c for c in chosen.values() if c.mode.startswith("compiled")]
+    if compiled and work.kind in ("train", "solve", "process"):  # nor is building artefacts, which all of them share
+        run(command(name, compiled[0], work.quick or size, seed=0))
     for seed in range(rounds):
         for peer, contender in chosen.items():
             seen.setdefault(peer, []).append(run(command(name, contender, size, seed)))
@@ -145,9 +146,13 @@ def options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--works", nargs="+", choices=list(WORKS), help="only these")
     parser.add_argument("--peers", nargs="+", choices=list(CONTENDERS), help="only these, and whoever is the base")
-    parser.add_argument("--rounds", type=int, help="runs of every contender [5; quick: 2]")
+    parser.add_argument(
+        "--rounds", type=int, help="runs of every contender [5; quick: 2 of training loops, 1 of the rest]"
+    )
     parser.add_argument("--steps", type=int, help="measured steps instead of the work's own: to try something out")
-    parser.add_argument("--quick", action="store_true", help="fewer steps and rounds")
+    parser.add_argument(
+        "--quick", action="store_true", help="fewer works, contenders, steps and rounds: under 10 minutes"
+    )
     parser.add_argument("--all-peers", action="store_true", help="TorchRL, RLlib and DI-engine as well")
     parser.add_argument("--dry", action="store_true", help="print only, write nothing")
     return parser.parse_args()
@@ -157,7 +162,10 @@ def contenders_of(work: Work, args: argparse.Namespace) -> list[str]:
     optional = {
         peer for peer, c in CONTENDERS.items() if c.peer in venvs.LIBRARIES and not venvs.LIBRARIES[c.peer].always
     }
-    asked = args.peers or [peer for peer in work.peers if args.all_peers or peer not in optional]
+    usual = [peer for peer in work.peers if args.all_peers or peer not in optional]
+    if args.quick and not args.all_peers:
+        usual = [peer for peer in usual if peer not in NOT_QUICK]
+    asked = args.peers or usual
     return [peer for peer in work.peers if peer in asked or peer == work.base]
 
 
@@ -171,7 +179,8 @@ def main() -> None:
             continue
         size = work.quick if args.quick and work.quick is not None else (work.warm, work.steps)
         size = size if args.steps is None else (size[0], args.steps)
-        rounds = args.rounds or (2 if args.quick else 5) if work.kind != "own" else 1
+        usual = (2 if work.kind == "train" else 1) if args.quick else 5
+        rounds = 1 if work.kind == "own" else args.rounds or usual
         peers = contenders_of(work, args)
         found = measure(name, work, peers, size, rounds)
         if not args.dry:

@@ -136,16 +136,24 @@ def test_every_contender_has_a_script_and_every_work_its_base():
         assert work.base is None or work.base in work.peers, name
         for peer in work.peers:
             assert (ROOT / "bench" / "peers" / f"{speed.CONTENDERS[peer].peer}_run.py").exists(), f"{name}: {peer}"
-    assert all(work.quick is not None for name, work in works.WORKS.items() if name != "pong-dqn-8env")
+    quick = {name: work for name, work in works.WORKS.items() if work.quick is not None}
+    assert {work.kind for work in quick.values()} == {work.kind for work in works.WORKS.values()}
+    args = argparse.Namespace(peers=None, all_peers=False, quick=True)
+    for work in quick.values():
+        chosen = speed.contenders_of(work, args)
+        assert work.base is None or work.base in chosen
+        assert any(peer.startswith("rookery") for peer in chosen)
+    loops = ["stable-baselines3", "rookery eager", "rookery compiled, native engine"]
+    assert speed.contenders_of(works.WORKS["ppo-8x128"], args) == loops
 
 
 @pytest.mark.parametrize("name", ["dqn-1env-1/1", "dqn-1env-1/4", "dqn-8env-1/1", "dqn-8env-1/4"])
 def test_three_libraries_run_only_when_asked_for(name):
     work = works.WORKS[name]
-    usual = speed.contenders_of(work, argparse.Namespace(peers=None, all_peers=False))
-    every = speed.contenders_of(work, argparse.Namespace(peers=None, all_peers=True))
+    usual = speed.contenders_of(work, argparse.Namespace(peers=None, all_peers=False, quick=False))
+    every = speed.contenders_of(work, argparse.Namespace(peers=None, all_peers=True, quick=False))
     assert [peer for peer in every if peer not in usual] == ["torchrl", "rllib", "di-engine"]
-    named = speed.contenders_of(work, argparse.Namespace(peers=["di-engine"], all_peers=False))
+    named = speed.contenders_of(work, argparse.Namespace(peers=["di-engine"], all_peers=False, quick=False))
     assert named == ["stable-baselines3", "di-engine"]  # the base always
 
 
