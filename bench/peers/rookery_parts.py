@@ -10,7 +10,7 @@ import resource
 import shutil
 import tempfile
 import time
-from itertools import pairwise
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from rookery.core.spec import Leaf
 from rookery.data import ReplayConfig, ReplayStore
 from works import WORKS
 
+PAIRS = 60  # windows with few and with many steps stored, in turns
 SPACE = Path(__file__).resolve().parents[2] / "runs"  # for checkpoints: a folder for temporary files may be in memory
 
 
@@ -152,40 +153,43 @@ def checkpoint(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def growth(args: argparse.Namespace) -> dict[str, Any]:
-    """Time per env step with WARM and with STEPS steps stored, and resident memory after a full ring and after STEPS steps."""
-    (early, late), _ = _windows(args, capacity=args.steps)
-    _, (before, after) = _windows(args, capacity=args.steps // 10)
+    """Time per env step with WARM and with STEPS steps stored, in turns, and how resident memory grew from a full ring to STEPS steps."""
+    few, many = (_reports(args.warm // 4, capacity=2 * args.steps) for _ in range(2))
+    for reports, stored in ((few, args.warm), (many, args.steps)):
+        next(steps for _, steps, _ in reports if steps >= stored)
+    costs = np.array([[next(few)[0], next(many)[0]] for _ in range(PAIRS)])
+    marks = list(_reports(args.warm // 4, capacity=args.steps // 10, until=args.steps))
+    full = next(memory for _, steps, memory in marks if steps >= args.steps // 10)
     return {
         "steps": args.steps,
         "figures": [
-            {"name": f"step-at-{args.warm:.0e}", "value": early, "unit": "µs"},
-            {"name": f"step-at-{args.steps:.0e}", "value": late, "unit": "µs"},
-            {"name": "step-ratio", "value": late / early, "unit": "×", "target": "0.9 … 1.1"},
-            {"name": "memory-growth", "value": after - before, "unit": "MB", "target": "flat"},
+            {"name": f"step-at-{args.warm:.0e}", "value": float(np.median(costs[:, 0])), "unit": "µs"},
+            {"name": f"step-at-{args.steps:.0e}", "value": float(np.median(costs[:, 1])), "unit": "µs"},
+            {
+                "name": "step-ratio",
+                "value": float(np.median(costs[:, 1] / costs[:, 0])),
+                "unit": "×",
+                "target": "0.9 … 1.1",
+            },
+            {"name": "memory-growth", "value": marks[-1][2] - full, "unit": "MB", "target": "flat"},
         ],
     }
 
 
-def _windows(args: argparse.Namespace, capacity: int) -> tuple[tuple[float, float], tuple[float, float]]:
-    """((µs per step early, late), (MB resident when the ring is full, at the end)) of a DQN with few updates."""
-    import rookery
+def _reports(every: int, capacity: int, until: int | None = None) -> Iterator[tuple[float, int, float]]:
+    """(µs per env step since the last report, env steps, MB resident) of a DQN with few updates, at every report."""
+    from rookery.run.resolve import load_config
+    from rookery.run.trainer import Trainer
 
-    marks: list[tuple[float, int, float]] = []
-
-    class Watch(rookery.Callback):
-        def report(self, progress: Any) -> None:
-            marks.append((time.perf_counter(), progress.steps, resident()))
-
-    words = ["algo.name=dqn", "env.id=CartPole-v1", "env.num=8", "env.engine=native", f"store.capacity={capacity}"]
-    words += ["store.updates_per_step=0.03125", f"train.max_steps={args.steps}", f"log.every_steps={args.warm // 4}"]
-    words += ["eval.every_steps=0", "eval.at_end=false", "checkpoint.every_steps=0", "checkpoint.at_end=false"]
-    words += ["log.sinks=[jsonl]", "learning.mode=eager", "algo.epsilon=1.0"]
-    with tempfile.TemporaryDirectory() as folder:
-        rookery.Experiment(overrides=words, callbacks=[Watch()], out=Path(folder) / "run").train()
-    costs = [1e6 * (b[0] - a[0]) / (b[1] - a[1]) for a, b in pairwise(marks)]
-    full = next(i for i, mark in enumerate(marks) if mark[1] >= min(capacity, args.steps))
-    early, late = np.median(costs[2:10]), np.median(costs[-8:])
-    return (float(early), float(late)), (marks[full][2], marks[-1][2])
+    words = ["env.num=8", "env.engine=native", f"store.capacity={capacity}", "store.updates_per_step=0.03125"]
+    words += [f"log.every_steps={every}", "eval.every_steps=0", "eval.at_end=false", "algo.epsilon=1.0"]
+    words += ["learning.mode=eager", f"train.max_steps={until or 2 * capacity}"]
+    with Trainer(load_config(algo="dqn", env="CartPole-v1", overrides=words)) as trainer:
+        started, before = time.perf_counter(), 0
+        for progress in trainer:
+            cost = 1e6 * (time.perf_counter() - started) / max(progress.steps - before, 1)
+            yield cost, progress.steps, resident()
+            started, before = time.perf_counter(), progress.steps
 
 
 def resident() -> float:
