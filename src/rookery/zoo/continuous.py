@@ -38,8 +38,8 @@ PENDULUM_REDQ: dict[str, Any] = _PENDULUM | {  # fewer steps, more updates of ea
         "warmup": 500,
     },
     "model": {"hidden": [64, 64]},
-    "store": _STORE | {"capacity": 8_000, "min_fill": 500, "updates_per_step": 3.0},
-    "train": {"max_steps": 8_000},
+    "store": _STORE | {"capacity": 5_000, "min_fill": 500, "updates_per_step": 3.0},
+    "train": {"max_steps": 5_000},
     "eval": {"every_steps": 1_000},
 }
 
