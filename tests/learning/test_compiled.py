@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -254,6 +255,23 @@ def test_no_random_op_is_in_the_traced_graph():
     assert not any(torch.Tag.nondeterministic_seeded in t for t in tags)
     assert found["noise"] == [("normal", [32, 2]), ("uniform", [32, 1])]
     assert {"noise0", "noise1", "batch.x", "batch.y", "knobs"} <= set(inputs)
+
+
+class Counts(Toy):
+    def update(self, s, b):
+        s.minimise("q", lambda q: (q(b.x) - b.y).pow(2).mean())
+        return {"rows": (b.x[:, 0] > -99).sum(), "any": (b.x > -99).any(), "exact": b.y.double().mean() * 0 + 1 / 3}
+
+
+def test_the_numbers_of_an_update_are_float32_whatever_it_counts_with():
+    it = learner(Counts())
+    eager = it.run("update", toy_batch())
+    graph, inputs, found = trace(it, "update", toy_batch())
+    traced, *_ = graph(*inputs.values())
+    assert traced.dtype == torch.float32
+    assert eager.numbers.dtype == np.float32
+    assert found["metrics"][-3:] == ["rows", "any", "exact"]
+    assert traced[-3:].tolist() == eager.numbers[-3:].tolist() == [32.0, 1.0, np.float32(1 / 3)]
 
 
 def closed(gamma, shape=lambda x: x):

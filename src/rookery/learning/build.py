@@ -54,7 +54,7 @@ def trace(learner: Any, name: str, batch: dict[str, Any]) -> tuple[Any, dict[str
         returned = update(s, s._batch)
         arrays, metrics = split(s._metrics, returned)
         found.update(arrays=list(arrays), metrics=list(metrics))
-        numbers = torch.stack(list(metrics.values())) if metrics else torch.zeros(0, device="cpu")
+        numbers = torch.stack([m.float() for m in metrics.values()]) if metrics else torch.zeros(0, device="cpu")
         s.commit()
         return numbers, *(a.clone() for a in arrays.values())
 
