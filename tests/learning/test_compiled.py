@@ -187,6 +187,29 @@ def test_a_branch_on_data_is_told_and_auto_runs_it_eagerly(tmp_path):
     assert "cannot be traced" in it.note
 
 
+class Remembers(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.core = nn.LSTM(4, 2, batch_first=True)
+
+    def forward(self, x):
+        return self.core(x[:, None])[0][:, -1]
+
+
+class Recurrent(Plain):
+    def networks(self):
+        return {"q": Remembers()}
+
+
+def test_an_operation_that_machine_code_cannot_reach_is_told_before_the_first_update(tmp_path):
+    it = Learner(Recurrent(), Streams(0), mode="compiled", cache=tmp_path, fall_back=True)
+    it.set_knobs({"lr": 1e-2})
+    it.step(toy_batch())
+    assert it.mode == "eager"
+    assert "cannot reach" in it.note
+    assert not list(tmp_path.iterdir())
+
+
 class Indirect(Toy):
     def update(self, s, b):
         self.helper(s, b)

@@ -142,6 +142,13 @@ def _compile(graph: Any, examples: tuple[Tensor, ...], scratch: Path, path: Path
         ) from error
     with zipfile.ZipFile(package) as archive:
         (code,) = (name for name in archive.namelist() if name.endswith(".so"))
+        if (
+            code.removesuffix(".so") + ".json" in archive.namelist()
+        ):  # of operations that the machine code asks torch for by name
+            raise CompileError(
+                "the update calls an operation of torch that machine code cannot reach (nn.LSTM is one; nets.cores has one of "
+                "ours). Set learning.mode=eager to run it as it is."
+            )
         path.write_bytes(archive.read(code))
 
 

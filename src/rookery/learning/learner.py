@@ -201,8 +201,7 @@ class Learner:
         if self.device.type == "cpu":
             numbers = np.array([number.item() for number in metrics.values()], np.float32)
         else:  # one transfer
-            found = [number.float() for number in metrics.values()]
-            numbers = torch.stack(found).cpu().numpy() if found else np.zeros(0, np.float32)
+            numbers = torch.stack([n.float() for n in metrics.values()]).cpu().numpy() if metrics else np.zeros(0, "f4")
         return Outputs(arrays, tuple(metrics), numbers)
 
     def _here(self, batch: dict[str, Tree]) -> dict[str, Tree]:
