@@ -33,8 +33,6 @@ from rookery.nets.normalise import observe
 log = logging.getLogger("rookery.learning")
 Mode = Literal["eager", "compiled"]
 Signature = list[tuple[str, torch.Size, torch.dtype]]
-
-
 Busy = Callable[[str], AbstractContextManager[Callable[[str], None]]]
 
 
