@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -186,6 +187,29 @@ def test_a_branch_on_data_is_told_and_auto_runs_it_eagerly(tmp_path):
     assert "cannot be traced" in it.note
 
 
+class Remembers(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.core = nn.LSTM(4, 2, batch_first=True)
+
+    def forward(self, x):
+        return self.core(x[:, None])[0][:, -1]
+
+
+class Recurrent(Plain):
+    def networks(self):
+        return {"q": Remembers()}
+
+
+def test_an_operation_that_machine_code_cannot_reach_is_told_before_the_first_update(tmp_path):
+    it = Learner(Recurrent(), Streams(0), mode="compiled", cache=tmp_path, fall_back=True)
+    it.set_knobs({"lr": 1e-2})
+    it.step(toy_batch())
+    assert it.mode == "eager"
+    assert "cannot reach" in it.note
+    assert not list(tmp_path.iterdir())
+
+
 class Indirect(Toy):
     def update(self, s, b):
         self.helper(s, b)
@@ -254,6 +278,23 @@ def test_no_random_op_is_in_the_traced_graph():
     assert not any(torch.Tag.nondeterministic_seeded in t for t in tags)
     assert found["noise"] == [("normal", [32, 2]), ("uniform", [32, 1])]
     assert {"noise0", "noise1", "batch.x", "batch.y", "knobs"} <= set(inputs)
+
+
+class Counts(Toy):
+    def update(self, s, b):
+        s.minimise("q", lambda q: (q(b.x) - b.y).pow(2).mean())
+        return {"rows": (b.x[:, 0] > -99).sum(), "any": (b.x > -99).any(), "exact": b.y.double().mean() * 0 + 1 / 3}
+
+
+def test_the_numbers_of_an_update_are_float32_whatever_it_counts_with():
+    it = learner(Counts())
+    eager = it.run("update", toy_batch())
+    graph, inputs, found = trace(it, "update", toy_batch())
+    traced, *_ = graph(*inputs.values())
+    assert traced.dtype == torch.float32
+    assert eager.numbers.dtype == np.float32
+    assert found["metrics"][-3:] == ["rows", "any", "exact"]
+    assert traced[-3:].tolist() == eager.numbers[-3:].tolist() == [32.0, 1.0, np.float32(1 / 3)]
 
 
 def closed(gamma, shape=lambda x: x):

@@ -54,7 +54,7 @@ def trace(learner: Any, name: str, batch: dict[str, Any]) -> tuple[Any, dict[str
         returned = update(s, s._batch)
         arrays, metrics = split(s._metrics, returned)
         found.update(arrays=list(arrays), metrics=list(metrics))
-        numbers = torch.stack(list(metrics.values())) if metrics else torch.zeros(0, device="cpu")
+        numbers = torch.stack([m.float() for m in metrics.values()]) if metrics else torch.zeros(0, device="cpu")
         s.commit()
         return numbers, *(a.clone() for a in arrays.values())
 
@@ -142,6 +142,13 @@ def _compile(graph: Any, examples: tuple[Tensor, ...], scratch: Path, path: Path
         ) from error
     with zipfile.ZipFile(package) as archive:
         (code,) = (name for name in archive.namelist() if name.endswith(".so"))
+        if (
+            code.removesuffix(".so") + ".json" in archive.namelist()
+        ):  # of operations that the machine code asks torch for by name
+            raise CompileError(
+                "the update calls an operation of torch that machine code cannot reach (nn.LSTM is one; nets.cores has one of "
+                "ours). Set learning.mode=eager to run it as it is."
+            )
         path.write_bytes(archive.read(code))
 
 

@@ -33,8 +33,6 @@ from rookery.nets.normalise import observe
 log = logging.getLogger("rookery.learning")
 Mode = Literal["eager", "compiled"]
 Signature = list[tuple[str, torch.Size, torch.dtype]]
-
-
 Busy = Callable[[str], AbstractContextManager[Callable[[str], None]]]
 
 
@@ -201,7 +199,7 @@ class Learner:
         if self.device.type == "cpu":
             numbers = np.array([number.item() for number in metrics.values()], np.float32)
         else:  # one transfer
-            numbers = torch.stack(list(metrics.values())).cpu().numpy() if metrics else np.zeros(0, np.float32)
+            numbers = torch.stack([n.float() for n in metrics.values()]).cpu().numpy() if metrics else np.zeros(0, "f4")
         return Outputs(arrays, tuple(metrics), numbers)
 
     def _here(self, batch: dict[str, Tree]) -> dict[str, Tree]:

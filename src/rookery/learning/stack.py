@@ -36,6 +36,12 @@ class OnStack(cpp_wrapper_cpu_array_ref.CppWrapperCpuArrayRef):
             written[-1] = f"alignas({LINE}) {written[-1]}"
         return line
 
+    def generate_return(self, output_refs: list[str]) -> None:
+        """All views are taken before the first result is handed over, as torch does where nothing is on the stack: afterwards
+        there is no tensor to take one of.
+        """
+        super().generate_return([self.create_tmp_raii_handle_var_if_needed(r, self.wrapper_call) for r in output_refs])
+
 
 @contextmanager
 def on_stack() -> Iterator[None]:
