@@ -101,6 +101,7 @@ CASES = {
         "algo.atoms=5",
         "train.max_steps=1500",
     ],
+    "c51": [*DQN[1:], "--algo=c51", "algo.atoms=5", "train.max_steps=1500"],
     "qrdqn": [*DQN[1:], "--algo=qrdqn", "algo.quantiles=4", "train.max_steps=1500"],
     "iqn": [  # draws inside the update
         *DQN[1:],

@@ -3,6 +3,7 @@
 import pytest
 
 from rookery import Trainer, load_config
+from rookery.core import registry
 from same.cases import CASES, COMMON
 
 pytestmark = pytest.mark.slow
@@ -40,3 +41,8 @@ def test_a_run_that_was_saved_in_the_middle_ends_with_the_same_bits(name, tmp_pa
                 pass
             assert resumed.steps == straight.steps
             assert resumed.players.weights_sha256() == straight.players.weights_sha256()
+
+
+def test_every_algorithm_is_among_them():
+    known = {entry.name for entry in registry.entries("algo") if entry.where.startswith("rookery.")}
+    assert known <= {word.removeprefix("--algo=") for words in CASES.values() for word in words}

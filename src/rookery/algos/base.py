@@ -124,11 +124,12 @@ class Algorithm:
         mask, leaf = mask_of(self.obs_spec), self.action_spec
         if mask is None:
             return
-        wanted = (sum(leaf.sizes),)
-        if leaf.kind not in ("discrete", "multi_discrete") or mask.shape != wanted:
+        masked, wanted = leaf.kind in ("discrete", "multi_discrete"), (sum(leaf.sizes),)
+        if not masked or mask.shape != wanted:
+            broken = f"a mask has one entry per choice, {wanted} here. Mend the mask or rename the entry"
             raise ConfigError(
-                f"the observation has an `action_mask` of shape {mask.shape}, but the action space is {describe(leaf)}: a mask has one entry "
-                f"per choice, {wanted} here, and only Discrete and MultiDiscrete actions can be masked. Mend the mask or rename the entry."
+                f"the observation has an `action_mask` of shape {mask.shape}, but the action space is {describe(leaf)}: "
+                f"{broken if masked else 'only Discrete and MultiDiscrete actions can be masked. Rename the entry'}."
             )
 
     @classmethod

@@ -16,7 +16,6 @@ from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
 import numpy as np
-import torch
 from pydantic import Field
 from torch import Tensor, nn
 
@@ -24,8 +23,9 @@ from rookery.acting.rules import EpsilonGreedy, Rule
 from rookery.algos.base import AlgoConfig, Algorithm, GradConfig, Positive, Share
 from rookery.core.schedule import Schedule
 from rookery.core.spec import mask_of
-from rookery.core.tree import Tree, tree_map
+from rookery.core.tree import Tree
 from rookery.equations.returns import lambda_return, successor_values
+from rookery.equations.rollouts import as_rows, shuffled
 from rookery.equations.value import max_q, mean_valid, pick, squared
 from rookery.learning.learner import Learner, Outputs
 from rookery.learning.optim import Adam, Optimiser
@@ -102,14 +102,13 @@ class PQN(Algorithm):
         done = b.terminated | b.truncated
         target = lambda_return(b.reward, following, b.terminated, done, c.gamma, c.lam, b.valid)
         rows = {"obs": b.obs, "action": b.action, "target": target, "valid": b.valid.float()}
-        return tree_map(lambda x: x.flatten(0, 1).contiguous(), rows)
+        return as_rows(rows)
 
     def learn(self, learner: Learner, batch: dict[str, Tree], rng: np.random.Generator) -> Iterator[list[Outputs]]:
         c, rows = self.config, learner.prepare(batch)
-        count = len(rows["valid"])
         for _ in range(c.epochs):
-            for part in torch.from_numpy(rng.permutation(count)).split(count // c.minibatches):
-                yield learner.step(tree_map(lambda x, part=part: x.index_select(0, part), rows))
+            for part in shuffled(rows, c.minibatches, rng):
+                yield learner.step(part)
 
     def update(self, s: Any, b: Any) -> dict[str, Tensor]:
         def loss(q: Any) -> tuple[Tensor, dict[str, Tensor]]:
