@@ -19,6 +19,8 @@ from rookery.equations.distributional import (
     pick_row,
     project,
     quantile_huber,
+    quantile_loss,
+    quantile_results,
 )
 from rookery.equations.value import weighted_mean
 
@@ -178,3 +180,19 @@ def test_the_gradient_of_a_fraction_is_the_derivative_of_the_distance() -> None:
 
     slope = (distance(0.301) - distance(0.299)) / 0.002
     assert fraction_gradient(row(0.3**2), row(0.15**2, 0.65**2)).item() == pytest.approx(slope, abs=1e-3)
+
+
+def test_the_quantile_loss_and_its_results_by_hand() -> None:
+    """θ = 0, 2 at τ = ¼, ¾, one target 1: u = 1, −1, huber ½ each; ¼ · ½ + |¾ − 1| · ½ = ¼. Of two samples, weights 1 and 3."""
+    theta, target = torch.tensor([[0.0, 2.0], [1.0, 1.0]]), torch.tensor([[1.0], [1.0]])
+    loss, out = quantile_loss(theta, target, torch.tensor([0.25, 0.75]), torch.tensor([1.0, 3.0]))
+    assert out["loss"].tolist() == [0.25, 0.0]
+    assert out["q"].tolist() == [1.0, 1.0]
+    assert loss.item() == 0.125
+    found = quantile_results({"loss": out["loss"], "q": torch.tensor([1.5, 0.0])}, target)
+    assert {key: value.tolist() for key, value in found.items()} == {
+        "priority": [0.25, 0.0],
+        "q_mean": 0.75,
+        "target_mean": 1.0,
+        "td_abs": 0.75,
+    }

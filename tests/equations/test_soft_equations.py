@@ -7,7 +7,7 @@ import torch
 
 from rookery.equations.distributional import midpoints, quantile_huber
 from rookery.equations.distributions import masked_logits
-from rookery.equations.soft import entropy_of, soft_value, without_largest
+from rookery.equations.soft import entropy_of, soft_value, temperature_loss, without_largest
 
 
 def test_the_soft_value_is_the_expected_value_and_alpha_times_the_entropy():
@@ -50,3 +50,14 @@ def test_the_quantile_loss_of_an_ensemble_against_one_pool_of_targets():
     loss = quantile_huber(quantiles, torch.tensor([[2.0, 0.5]]), midpoints(2, "cpu"))
     assert loss.shape == (3, 1)
     assert loss.flatten().tolist() == pytest.approx([0.40625] * 3)
+
+
+def test_the_temperature_grows_where_there_is_less_entropy_than_wanted() -> None:
+    """log α = 2, log π = −1, −3 and H̄ = −1: −2 · mean(−2, −4) = 6; ∂J/∂log α = −mean(−2, −4) = 3, so descent lowers α."""
+    log_alpha = torch.tensor(2.0, requires_grad=True)
+    loss = temperature_loss(log_alpha, torch.tensor([-1.0, -3.0]), -1.0)
+    assert loss.item() == 6.0
+    (slope,) = torch.autograd.grad(loss, log_alpha)
+    assert slope.item() == 3.0
+    (slope,) = torch.autograd.grad(temperature_loss(log_alpha, torch.tensor([1.5]), -1.0), log_alpha)
+    assert slope.item() == -0.5  # entropy −1½ where −1 is wanted: α grows

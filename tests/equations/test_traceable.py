@@ -58,6 +58,8 @@ LOSSES: dict[str, Loss] = {
     "rescale": lambda b: v.rescale(b.x * 10) + v.unscale(b.x, 0.01),
     "project": lambda b: q.project(b.x.softmax(-1), b.a, b.bit, -2.0, 2.0) * b.y,
     "quantile_huber": lambda b: q.quantile_huber(b.x, b.y, q.midpoints(A, "cpu"), 0.5),
+    "quantile_loss": lambda b: q.quantile_loss(b.x, b.y, q.midpoints(A, "cpu"), b.bit)[0],
+    "quantile_results": lambda b: q.quantile_results({"loss": b.bit, "q": b.x.mean(-1)}, b.y)["td_abs"],
     "soft_value": lambda b: v.soft_value(b.x, 0.3, b.mask),
     "munchausen_bonus": lambda b: v.munchausen_bonus(b.x, b.action, 0.3, -1.0),
     "greedy_action": lambda b: v.pick(b.x, v.greedy_action(b.y, b.mask)),

@@ -1,11 +1,13 @@
 """Intermediate results of small updates lie on the stack, aligned; those of large ones are tensors."""
 
+import threading
+
 import pytest
 import torch
 from torch._inductor.codegen import common
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from rookery.learning.artefact import load
+from rookery.learning.artefact import load, unavailable
 from rookery.learning.build import _compile
 from rookery.learning.stack import MOST, OnStack
 
@@ -66,3 +68,12 @@ def test_large_results_are_tensors(tmp_path, allocations):
     run = built(update, given(size, 0), tmp_path)
     assert not [line for line, _ in allocations if line.startswith("ArrayRefTensor")]
     assert agree(run(given(size, 1)), update(*given(size, 1)))
+
+
+def test_threads_with_a_small_stack_run_eagerly():
+    before = threading.stack_size(512 * 1024)
+    try:
+        assert "stack of 512 kB, 4096 are needed" in unavailable()
+    finally:
+        threading.stack_size(before)
+    assert unavailable() is None

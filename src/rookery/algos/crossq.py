@@ -27,7 +27,7 @@ from rookery.algos.sac import SoftConfig
 from rookery.core.errors import ConfigError
 from rookery.core.schedule import Schedule
 from rookery.core.tree import Tree, tree_map
-from rookery.equations.soft import squashed_sample
+from rookery.equations.soft import squashed_sample, temperature_loss
 from rookery.equations.value import squared, weighted_mean
 from rookery.learning.optim import Adam, Optimiser
 from rookery.nets import BatchRenorm, Critic, Ensemble, Scalar, SquashedPolicy
@@ -128,5 +128,5 @@ class CrossQ(Algorithm):
 
         logp = s.minimise("policy", loss)
         if self.config.tune_alpha:
-            s.minimise("log_alpha", lambda log_alpha: -(log_alpha() * (logp + self.entropy)).mean())
+            s.minimise("log_alpha", lambda log_alpha: temperature_loss(log_alpha(), logp, self.entropy))
         return {"entropy": -logp.mean()}

@@ -25,7 +25,7 @@ from rookery.algos.qlearning import QLearningConfig, one_kind_of_priority
 from rookery.core.schedule import Schedule
 from rookery.core.spec import mask_of
 from rookery.core.tree import Tree
-from rookery.equations.distributional import fraction_gradient, moved, pick_row, quantile_huber
+from rookery.equations.distributional import fraction_gradient, moved, pick_row, quantile_loss, quantile_results
 from rookery.equations.value import greedy_action, weighted_mean
 from rookery.learning.optim import Adam, Optimiser, RMSprop
 from rookery.nets.distributional import Fractions, QuantileFunction
@@ -98,9 +98,7 @@ class FQF(Algorithm):
         slope = fraction_gradient(inner, pick_row(online.quantiles(seen, middle), b.action))  # before Q learns
 
         def loss(q: Any) -> tuple[Tensor, dict[str, Tensor]]:
-            theta = pick_row(q(b.obs, middle), b.action)
-            each = quantile_huber(theta, target, middle, c.kappa)
-            return weighted_mean(each, b.weight), {"loss": each, "q": theta.mean(-1)}
+            return quantile_loss(pick_row(q(b.obs, middle), b.action), target, middle, b.weight, c.kappa)
 
         def fraction_loss(fraction: Any) -> tuple[Tensor, Tensor]:
             log_p, proposed, _ = fraction(seen)
@@ -110,10 +108,4 @@ class FQF(Algorithm):
 
         out = s.minimise("q", loss)
         entropy = s.minimise("fraction", fraction_loss)
-        return {
-            "priority": out["loss"],
-            "q_mean": out["q"].mean(),
-            "target_mean": target.mean(),
-            "td_abs": (target.mean(-1) - out["q"]).abs().mean(),
-            "fraction_entropy": entropy.mean(),
-        }
+        return quantile_results(out, target) | {"fraction_entropy": entropy.mean()}

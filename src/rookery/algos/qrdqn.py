@@ -22,8 +22,8 @@ from rookery.algos.base import Algorithm, Positive
 from rookery.algos.qlearning import QLearningConfig, one_kind_of_priority
 from rookery.core.spec import mask_of
 from rookery.core.tree import Tree
-from rookery.equations.distributional import midpoints, moved, pick_row, quantile_huber
-from rookery.equations.value import greedy_action, weighted_mean
+from rookery.equations.distributional import midpoints, moved, pick_row, quantile_loss, quantile_results
+from rookery.equations.value import greedy_action
 from rookery.learning.optim import Adam, Optimiser
 from rookery.nets.distributional import AtomNetwork
 
@@ -80,14 +80,7 @@ class QRDQN(Algorithm):
         tau = midpoints(c.quantiles, b.reward.device)
 
         def loss(q: Any) -> tuple[Tensor, dict[str, Tensor]]:
-            theta = pick_row(q(b.obs), b.action)
-            each = quantile_huber(theta, target, tau, c.kappa)
-            return weighted_mean(each, b.weight), {"loss": each, "q": theta.mean(-1)}
+            return quantile_loss(pick_row(q(b.obs), b.action), target, tau, b.weight, c.kappa)
 
         out = s.minimise("q", loss)
-        return {
-            "priority": out["loss"],
-            "q_mean": out["q"].mean(),
-            "target_mean": target.mean(),
-            "td_abs": (target.mean(-1) - out["q"]).abs().mean(),
-        }
+        return quantile_results(out, target)

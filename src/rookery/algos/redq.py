@@ -24,7 +24,7 @@ from rookery.acting.rules import Rule
 from rookery.algos.base import Algorithm, Positive
 from rookery.algos.sac import SoftConfig
 from rookery.core.tree import Tree
-from rookery.equations.soft import squashed_sample
+from rookery.equations.soft import squashed_sample, temperature_loss
 from rookery.equations.value import squared, weighted_mean
 from rookery.learning.optim import Adam, Optimiser
 from rookery.nets import Critic, Ensemble, Scalar, SquashedPolicy
@@ -122,5 +122,5 @@ class REDQ(Algorithm):
 
         logp = s.minimise("policy", loss)
         if self.config.tune_alpha:
-            s.minimise("log_alpha", lambda log_alpha: -(log_alpha() * (logp + self.entropy)).mean())
+            s.minimise("log_alpha", lambda log_alpha: temperature_loss(log_alpha(), logp, self.entropy))
         return {"entropy": -logp.mean()}

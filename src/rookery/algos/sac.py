@@ -23,7 +23,7 @@ from rookery.acting.rules import Rule
 from rookery.algos.base import AlgoConfig, Algorithm, GradConfig, Positive, Share
 from rookery.core.schedule import Schedule
 from rookery.core.tree import Tree
-from rookery.equations.soft import squashed_sample
+from rookery.equations.soft import squashed_sample, temperature_loss
 from rookery.equations.value import squared, weighted_mean
 from rookery.learning.optim import Adam, Optimiser
 from rookery.nets import Critic, Ensemble, Scalar, SquashedPolicy
@@ -129,7 +129,7 @@ class SAC(Algorithm):
         first = s.minimise("q", q_loss)
         logp = s.minimise("policy", policy_loss)
         if self.config.tune_alpha:
-            s.minimise("log_alpha", lambda log_alpha: -(log_alpha() * (logp + self.entropy)).mean())
+            s.minimise("log_alpha", lambda log_alpha: temperature_loss(log_alpha(), logp, self.entropy))
         s.follow("q_target", "q", self.config.tau)
         numbers = {"alpha": alpha, "entropy": -logp.mean(), "q_mean": first.mean(), "target_mean": y.mean()}
         return numbers | {"priority": (y - first).abs()}

@@ -25,7 +25,7 @@ from rookery.algos.base import Algorithm, Positive
 from rookery.algos.sac import SoftConfig
 from rookery.core.tree import Tree
 from rookery.equations.distributional import midpoints, quantile_huber
-from rookery.equations.soft import squashed_sample, without_largest
+from rookery.equations.soft import squashed_sample, temperature_loss, without_largest
 from rookery.equations.value import weighted_mean
 from rookery.learning.optim import Adam, Optimiser
 from rookery.nets import Critic, Ensemble, Scalar, SquashedPolicy
@@ -111,7 +111,7 @@ class TQC(Algorithm):
         value = s.minimise("q", q_loss)
         logp = s.minimise("policy", policy_loss)
         if c.tune_alpha:
-            s.minimise("log_alpha", lambda log_alpha: -(log_alpha() * (logp + self.entropy)).mean())
+            s.minimise("log_alpha", lambda log_alpha: temperature_loss(log_alpha(), logp, self.entropy))
         s.follow("q_target", "q", c.tau)
         numbers = {"alpha": alpha, "entropy": -logp.mean(), "q_mean": value.mean(), "target_mean": y.mean()}
         return numbers | {"priority": (y.mean(-1) - value).abs()}

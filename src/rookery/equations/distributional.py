@@ -28,7 +28,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from rookery.equations.value import huber
+from rookery.equations.value import huber, weighted_mean
 
 Risk = Literal["neutral", "cpw", "cvar", "wang", "pow"]
 
@@ -67,6 +67,24 @@ def quantile_huber(quantile: Tensor, target: Tensor, tau: Tensor, kappa: float =
     u = target.detach().unsqueeze(-2) - quantile.unsqueeze(-1)  # […, n, m]
     slope = (tau.unsqueeze(-1) - (u.detach() < 0).to(u.dtype)).abs()
     return (slope * huber(u, kappa)).mean(-1).sum(-1) / kappa
+
+
+def quantile_loss(
+    quantile: Tensor, target: Tensor, tau: Tensor, weight: Tensor, kappa: float = 1.0
+) -> tuple[Tensor, dict[str, Tensor]]:
+    """(mean weighted loss, {loss of each sample [N], q [N]: the mean of its quantiles})."""
+    each = quantile_huber(quantile, target, tau, kappa)
+    return weighted_mean(each, weight), {"loss": each, "q": quantile.mean(-1)}
+
+
+def quantile_results(out: dict[str, Tensor], target: Tensor) -> dict[str, Tensor]:
+    """Priority and numbers of an update, from what `quantile_loss` found and its target [N, m]."""
+    return {
+        "priority": out["loss"],
+        "q_mean": out["q"].mean(),
+        "target_mean": target.mean(),
+        "td_abs": (target.mean(-1) - out["q"]).abs().mean(),
+    }
 
 
 def kl_divergence(target: Tensor, log_probability: Tensor) -> Tensor:

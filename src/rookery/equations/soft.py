@@ -2,6 +2,7 @@
 
     V(s)       = Σ_a π(a|s) (Q(s, a) − α log π(a|s))                          Christodoulou 2019, eq. 10
     H(π)       = −Σ_a π(a|s) log π(a|s)
+    J(α)       = −mean log α (log π(a|s) + H̄)                                 Haarnoja 2018b, eq. 18, with log α in the place of α
     z_(1) ≤ z_(2) ≤ … ≤ z_(NM)                                                the quantiles of N critics, pooled and sorted
     {z_(1), …, z_(NM − Nd)}                                                   without the Nd largest: Kuznetsov 2020, eq. 8
 
@@ -32,6 +33,11 @@ def soft_value(q: Tensor, logp: Tensor, alpha: Number) -> Tensor:
 def entropy_of(logp: Tensor) -> Tensor:
     """H […] in nats, from log-probabilities […, A]."""
     return -(logp.exp() * logp).sum(-1)
+
+
+def temperature_loss(log_alpha: Tensor, logp: Tensor, entropy: float) -> Tensor:
+    """J(α) of the log-probabilities [N] of the policy's own actions and the wanted entropy H̄: α grows where the policy has less."""
+    return -(log_alpha * (logp + entropy)).mean()
 
 
 def without_largest(quantiles: Tensor, drop: int) -> Tensor:

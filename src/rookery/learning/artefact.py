@@ -12,6 +12,8 @@ import hashlib
 import json
 import logging
 import os
+import sys
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from operator import is_
@@ -38,6 +40,7 @@ OPTIONS = {  # of inductor
     "aot_inductor.allow_stack_allocation": True,  # stack.py
     "aot_inductor.precompile_headers": False,  # 300 MB in a folder whose name anybody can take first; saves 4 s of 25
 }
+STACK = 4 << 20  # bytes of a stack that small results fit into, whatever their type (stack.py)
 _FILES = ("product.h", "product.py", "stack.py")
 _TEXTS = [Path(__file__).with_name(name).read_text(encoding="utf-8") for name in _FILES]
 PARTS = [Traced, decompositions, OPTIONS, FORMAT, _TEXTS]  # what of us shapes an artefact
@@ -225,4 +228,14 @@ def unavailable() -> str | None:
         return f"torch {torch.__version__} is not a tested version ({', '.join(v + '*' for v in TESTED_TORCH)})"
     if compiler() is None:
         return "no C++ compiler (g++) was found"
+    if (room := stack_bytes()) < STACK:
+        return f"threads have a stack of {room >> 10} kB, {STACK >> 10} are needed (threading.stack_size, ulimit -s)"
     return None
+
+
+def stack_bytes() -> int:
+    """What a thread that is started now gets."""
+    import resource
+
+    soft, _ = resource.getrlimit(resource.RLIMIT_STACK)
+    return threading.stack_size() or (sys.maxsize if soft == resource.RLIM_INFINITY else soft)

@@ -134,7 +134,7 @@ def _compile(graph: Any, examples: tuple[Tensor, ...], scratch: Path, path: Path
                 torch._inductor.aoti_compile_and_package(
                     exported, package_path=str(package), inductor_configs=dict(OPTIONS)
                 )  # it writes into them
-    except (RuntimeError, OSError) as error:  # torch's export and inductor errors are RuntimeErrors
+    except (RuntimeError, OSError, AssertionError) as error:  # torch's export and inductor errors are RuntimeErrors
         if os.strerror(errno.ENOSPC) in str(error):  # said by the system or by g++
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)) from error
         raise CompileError(

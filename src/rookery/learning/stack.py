@@ -18,7 +18,7 @@ from unittest.mock import patch
 from torch._inductor import lowering  # noqa: F401  first: its modules import one another
 from torch._inductor.codegen import common, cpp_wrapper_cpu_array_ref
 
-MOST = 1 << 18  # 1 MB of float32; a thread of Python has a stack of 8 MB or more
+MOST = 1 << 18  # 1 MB of float32, 2 of float64; with a smaller stack than artefact.STACK updates are not compiled
 LINE = 64  # bytes of a cache line, where each array starts
 
 
