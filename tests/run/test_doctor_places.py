@@ -256,8 +256,7 @@ def test_a_heavy_network_is_the_bottleneck_and_more_actors_are_said_to_gain_noth
     for outcome in tried:
         assert outcome.predicted > 1.3
         if outcome.measured is not None:  # else the time was over, which is told; on a busy machine neither may help
-            building = "building takes" in outcome.why_not  # in a trial that others have slowed, more than it saves
-            assert outcome.advised == (outcome.measured > doctor.WORTH and not building)
+            assert outcome.advised == (outcome.measured > doctor.WORTH)
             assert outcome.advised or outcome.why_not.startswith(("measured", "for other work leaves"))
     assert any(outcome.measured is not None for outcome in tried)
     for actors in ("env.workers=subprocess", "pool=process"):

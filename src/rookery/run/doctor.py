@@ -187,7 +187,7 @@ def _open(config: Config, folder: Path, env: EnvFactory | None) -> Trial:
 
 def _judge(outcome: Outcome, candidate: Candidate, config: Config, old: Trial, new: Trial) -> None:
     gain, steps, outcome.why_not = outcome.measured or 0.0, config.train.max_steps, ""
-    saved = (old.per_step() - new.per_step()) * 1e-9 * (steps or 0)
+    saved = old.per_step() * (1 - 1 / max(gain, 1e-3)) * 1e-9 * (steps or 0)  # by turns: neighbours slow down both
     more_setup = new.setup_seconds - old.setup_seconds
     if gain <= WORTH:
         outcome.why_not = f"measured {gain:.2f} ×"
