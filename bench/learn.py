@@ -60,7 +60,7 @@ def main() -> None:
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--jobs", type=int)
     parser.add_argument("--out", type=Path, default=ROOT / "runs" / "learn")
-    args = parser.parse_args()
+    args = parser.parse_intermixed_args()  # overrides may stand behind the options
     overrides = [word for word in args.words if "=" in word]
     missed = []
     for preset in [word for word in args.words if "=" not in word] or list(GATES):

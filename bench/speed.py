@@ -22,6 +22,7 @@ import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -94,7 +95,9 @@ def measure(name: str, work: Work, peers: Iterable[str], size: tuple[int, int], 
     return found
 
 
+@cache
 def commit() -> str:
+    """Of the tree that is measured, asked once: the results make it dirty."""
     git = ["git", "describe", "--always", "--dirty", "--exclude=*"]
     return subprocess.run(git, capture_output=True, text=True, cwd=ROOT).stdout.strip()
 

@@ -18,6 +18,8 @@ from rookery.core.errors import ConfigError
 from rookery.core.registry import lookup
 from rookery.core.spec import spec_of
 from rookery.learning.build import trace
+from rookery.learning.ring import row_axis
+from rookery.learning.words import Eager
 from rookery.nets import BatchRenorm, ModelConfig
 
 ONE = spec_of(spaces.Box(-1, 1, (1,), np.float32))
@@ -173,6 +175,13 @@ def test_the_target_of_redq_is_the_smallest_of_a_random_subset(subset, expected)
     assert set(found) == expected
     if subset == 2:  # of the pairs 12, 13, 23 two contain the 1: 60 ± 4.5 of 90
         assert 42 <= found.count(1.0) <= 78
+
+
+def test_learners_that_share_a_batch_draw_one_subset_also_with_as_many_rows_as_critics(monkeypatch):
+    shapes, draw = [], Eager.uniform
+    monkeypatch.setattr(Eager, "uniform", lambda self, *shape: shapes.append(shape) or draw(self, *shape))
+    learner(made("redq", actions=ONE)).step(batch(rows=3))  # of three critics
+    assert [row_axis(shape, rows=3, axis=0) for shape in shapes] == [None]
 
 
 def test_all_critics_of_redq_learn_and_their_mean_judges_the_policy():

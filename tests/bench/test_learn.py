@@ -64,3 +64,18 @@ def test_results_and_curves_are_written_where_they_are_read(learn, tmp_path, mon
         learn.store(verdict(name))
     assert list(json.loads((tmp_path / "results.json").read_text())) == ["cartpole-ppo", "pendulum-sac"]
     assert json.loads((tmp_path / "curves" / "pendulum-sac.json").read_text())["runs"] == stored("pendulum-sac")["runs"]
+
+
+def test_changes_may_stand_behind_the_options_as_the_usage_says(learn, tmp_path, monkeypatch):
+    asked = []
+
+    def verify(preset, overrides, seeds, out, options):
+        asked.append((preset, overrides, list(seeds), out, options.jobs))
+        return verdict("cartpole-ppo")
+
+    monkeypatch.setattr(learn, "verify", verify)
+    monkeypatch.setattr(learn, "store", lambda found: pytest.fail("a changed preset was stored"))
+    words = ["learn.py", "cartpole-ppo", "--seeds", "2", "--first", "100", "--out", str(tmp_path), "algo.lr=1e-3"]
+    monkeypatch.setattr("sys.argv", words)
+    learn.main()
+    assert asked == [("cartpole-ppo", ["algo.lr=1e-3"], [100, 101], tmp_path, None)]

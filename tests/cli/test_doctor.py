@@ -13,6 +13,7 @@ from rookery.run.doctor import Diagnosis, Outcome
 
 Cli = Callable[..., tuple[int, str, str]]
 QUICK = ["learning.mode=eager", "store.min_fill=128", "env.num=2", "eval.episodes=2", "eval.num=2", "--seconds", "0.3"]
+ENGINES = ([], ["env.wrappers=[time_awareness]"], ["env.engine=gymnasium"])  # a wrapper needs single envs
 
 
 @pytest.fixture
@@ -80,3 +81,8 @@ def test_advice_is_the_whole_command_with_its_changes_in_place() -> None:
         "      rookery train cartpole-dqn algo.lr=1e-3 run.threads=2",
         "not advised, changes what is learnt: env.num=4: predicted 1.50 ×, measured 1.60 ×; x; resume ",
     ]
+
+
+def test_the_engine_that_auto_chose_is_told(cli: Cli) -> None:
+    told = [json.loads(cli("doctor", "cartpole-dqn", *QUICK, *more, "--json")[1])["engine"] for more in ENGINES]
+    assert told == ["auto: native", "auto: gymnasium", "gymnasium"]

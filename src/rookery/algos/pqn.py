@@ -52,7 +52,7 @@ class PQNConfig(AlgoConfig):
 
 
 class PQN(Algorithm):
-    """On-policy, discrete actions."""
+    """Values learnt from rollouts, discrete actions."""
 
     name = "pqn"
     Config = PQNConfig

@@ -99,7 +99,7 @@ class REDQ(Algorithm):
         c, rows = self.config, len(b.reward)
         taken, alpha = b.action.reshape(rows, self.width), s.log_alpha().exp()
         next_action, next_logp = squashed_sample(s.policy(b.next_obs), s.normal(rows, self.width))
-        subset = s.uniform(c.critics).argsort()[: c.subset]  # without repetition
+        subset = s.uniform(1, c.critics)[0].argsort()[: c.subset]  # without repetition, one for all rows
         judged = s.q_target(b.next_obs, next_action).index_select(0, subset).amin(0)
         y = b.reward + b.discount * (judged - alpha * next_logp)
 

@@ -88,7 +88,9 @@ def check_trace(name: str, graph: Any) -> None:
 def build(learner: Any, name: str, batch: dict[str, Any], place: Cache, key: str) -> None:
     """Compile one named update into the cache. OSError: the cache has no room or cannot be written."""
     started = time.monotonic()
-    text = f"compiling update {name!r}: once for this code, shape and machine; takes 10 to 30 seconds"
+    memory = getattr(getattr(learner.algo, "model", None), "core", None) is not None
+    takes = "up to some minutes, as time is unrolled into the code" if memory else "10 to 30 seconds"
+    text = f"compiling update {name!r}: once for this code, shape and machine; takes {takes}"
     log.info("%s", text)
     with learner.busy(text) as say, place.scratch() as scratch:
         graph, inputs, found = traced(learner, name, batch)

@@ -11,12 +11,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from rookery.acting.actor import Message
 from rookery.core.rng import Streams
+from rookery.envs.native import Native
 from rookery.run import parts, several
 from rookery.run.machine import one_thread
 from rookery.run.trainer import Trainer
@@ -30,6 +31,7 @@ class Row:
 
     nanoseconds: float
     computing: float  # share in which a CPU works, from 0 to 1
+    native: bool = False  # whether our own engine steps them
 
 
 class Watch:
@@ -67,7 +69,7 @@ def step_alone(trainer: Trainer, env: Any, seconds: float) -> Row:
         while watch.calls < ROWS and (watch.calls == 0 or time.monotonic() < until):
             collector.collect(rows=1)
         used, waited = time.process_time_ns() - used, _waited() - waited
-    return watch.row(waited / max(used, 1))
+    return replace(watch.row(waited / max(used, 1)), native=isinstance(collector.env, Native))
 
 
 def _collector(trainer: Trainer, env: Any) -> Any:

@@ -23,7 +23,7 @@ from typing import Any
 
 from rookery.core.cpus import cpu_quota
 from rookery.core.errors import CompileError, ConfigError
-from rookery.run.alone import step_alone
+from rookery.run.alone import Row, step_alone
 from rookery.run.candidates import Candidate, Finding
 from rookery.run.parts import EnvFactory
 from rookery.run.places import ALL as CANDIDATES
@@ -115,6 +115,11 @@ def examine(
     return diagnosis
 
 
+def _engine(asked: str, row: Row) -> str:
+    """What was asked for, and what `auto` chose."""
+    return f"auto: {'native' if row.native else 'gymnasium'}" if asked == "auto" else asked
+
+
 def _diagnosed(config: Config, trial: Trial, env: EnvFactory | None, seconds: float) -> tuple[Diagnosis, Finding]:
     costs, trainer, quota = trial.costs(), trial.trainer, cpu_quota()
     total = sum(costs.values())
@@ -129,7 +134,7 @@ def _diagnosed(config: Config, trial: Trial, env: EnvFactory | None, seconds: fl
         threads=trainer.threads.count,
         threads_reason=trainer.threads.reason,
         mode=trainer.players.modes(),
-        engine=config.env.engine,
+        engine=_engine(config.env.engine, row),
         envs=config.env.num * config.pool.workers,
         quota=quota,
         bound=bound,
