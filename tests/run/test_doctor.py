@@ -48,7 +48,7 @@ class Easy(gymnasium.Env):
 
 
 class Slow(Easy):
-    seconds = 0.002
+    seconds = 0.01  # the rest of a step takes 0.2 ms, several times that where neighbours are busy
 
 
 class Breaks(Easy):
@@ -127,7 +127,7 @@ def test_an_env_that_sleeps_is_found_and_threads_are_not_advised(two_cpus: None)
     found = examine(config(*FILL, "store.updates_per_step=0.1"), seconds=1.0, env=Slow)
     assert found.shares["env"] >= 0.8
     assert found.bound.startswith("env-bound")
-    assert found.microseconds["env"] >= 2000
+    assert found.microseconds["env"] >= 10_000
     assert sum(found.shares.values()) == pytest.approx(1.0)
     (threads,) = of(found, "run.threads")
     assert not threads.advised
