@@ -9,6 +9,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from rookery.core.cpus import bound_libraries
+from rookery.core.imports import lasting
 
 __version__ = "0.1.0"
 
@@ -87,7 +88,8 @@ if TYPE_CHECKING:
 def __getattr__(name: str) -> Any:
     if name not in _PUBLIC:
         raise AttributeError(f"module 'rookery' has no attribute {name!r}")
-    value = getattr(importlib.import_module(_PUBLIC[name]), name)
+    with lasting():
+        value = getattr(importlib.import_module(_PUBLIC[name]), name)
     globals()[name] = value
     return value
 

@@ -22,7 +22,7 @@ def evaluate(
         raise UsageError(f"--checkpoint: expected best, last or a number of steps, got {checkpoint!r}")
     if not folder.is_dir():
         raise UsageError(f"there is no folder {folder}")
-    from rookery.run.evaluate import evaluate_run
+    from rookery import evaluate_run
 
     found = evaluate_run(folder, episodes, checkpoint, seed)
     if as_json:

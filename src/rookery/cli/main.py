@@ -6,6 +6,7 @@ after a checkpoint · 1 anything else. What the user can mend is told in one mes
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from collections.abc import Sequence
@@ -80,7 +81,9 @@ def run(arguments: Sequence[str]) -> int:
 
 def main() -> None:
     """Entry point of the `rookery` script."""
-    sys.exit(run(sys.argv[1:]))
+    code = run(sys.argv[1:])
+    gc.freeze()  # else the interpreter, about to end, searches all of torch for garbage once more
+    sys.exit(code)
 
 
 def _see_current_folder() -> None:

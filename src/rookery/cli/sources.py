@@ -46,7 +46,7 @@ def as_overrides(algo: str | None, env: str | None, seed: int | None, cluster: s
 
 def experiment(words: Words, file: Path | None, extra: Sequence[str], options: Mapping[str, Any]) -> Experiment:
     """The Experiment that a command line describes; options are those of `Experiment`, None where not given."""
-    from rookery.run.experiment import Experiment
+    from rookery import Experiment
 
     code = _code_of(file)
     if options["resume"] is not None:
