@@ -41,6 +41,12 @@ def test_what_a_process_has_made_after_importing_torch_can_still_be_collected() 
     assert (enabled, frozen) == ("True", "False")
 
 
+def test_a_library_that_counts_its_objects_at_the_end_has_nothing_to_complain_of() -> None:
+    words = "import ale_py, rookery; env = ale_py.ALEInterface(); loop = [env]; loop.append(loop); rookery.Experiment"
+    done = subprocess.run([sys.executable, "-c", words], capture_output=True, text=True, check=True)
+    assert "leaked" not in done.stderr
+
+
 def test_the_collector_is_back_when_an_import_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     import gc
 

@@ -6,7 +6,6 @@ after a checkpoint · 1 anything else. What the user can mend is told in one mes
 
 from __future__ import annotations
 
-import gc
 import os
 import sys
 from collections.abc import Sequence
@@ -81,9 +80,7 @@ def run(arguments: Sequence[str]) -> int:
 
 def main() -> None:
     """Entry point of the `rookery` script."""
-    code = run(sys.argv[1:])
-    gc.freeze()  # else the interpreter, about to end, searches all of torch for garbage once more
-    sys.exit(code)
+    sys.exit(run(sys.argv[1:]))
 
 
 def _see_current_folder() -> None:

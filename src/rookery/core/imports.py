@@ -6,6 +6,7 @@ all of them several times, and once more whenever it looks at its oldest generat
 
 from __future__ import annotations
 
+import atexit
 import gc
 import sys
 from collections.abc import Iterator
@@ -29,4 +30,5 @@ def lasting() -> Iterator[None]:
     finally:
         if HEAVY in sys.modules:
             gc.freeze()
+            atexit.register(gc.unfreeze)  # libraries count what the interpreter takes apart, and complain of what it leaves
         gc.enable()
