@@ -30,5 +30,7 @@ def lasting() -> Iterator[None]:
     finally:
         if HEAVY in sys.modules:
             gc.freeze()
-            atexit.register(gc.unfreeze)  # libraries count what the interpreter takes apart, and complain of what it leaves
+            atexit.register(
+                gc.unfreeze
+            )  # libraries count what the interpreter takes apart, and complain of what it leaves
         gc.enable()
