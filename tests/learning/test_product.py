@@ -13,10 +13,15 @@ from rookery.learning.artefact import load
 from rookery.learning.build import _compile
 from rookery.learning.key import compiler, cpu_flags
 
-AVX2 = torch.backends.cpu.get_cpu_capability() == "AVX2"
+OURS = torch.backends.cpu.get_cpu_capability() in product.WRITTEN_FOR
 pytestmark = pytest.mark.skipif("avx2" not in cpu_flags(), reason="product.h is written for CPUs with AVX2")
 
-# tiles of 6 and fewer rows, panels that are full or not, one panel deeper than 256, single rows and columns
+WIDTHS = {  # of registers → what the compiler is told
+    "avx2": ["-mavx2", "-mfma"],
+    "avx512f": ["-mavx512f", "-mavx512dq", "-mavx512vl", "-mavx512bw", "-mfma"],
+}
+
+# tiles of 12, 6 and fewer rows, panels that are full, half full or not, one panel deeper than 256, single rows and columns
 SHAPES = [
     (1, 1, 1),
     (2, 2, 2),
@@ -27,6 +32,7 @@ SHAPES = [
     (13, 512, 16),
     (31, 300, 1),
     (1, 40, 50),
+    (25, 30, 48),
 ]
 LAYOUTS = {"plain": (False, False), "a_turned": (True, False), "b_turned": (False, True), "both": (True, True)}
 
@@ -35,10 +41,10 @@ def strides(rows, columns, turned):
     return (1, rows) if turned else (columns, 1)
 
 
-@pytest.fixture(scope="module")
-def library(tmp_path_factory):
-    """All shapes and layouts, compiled once."""
-    folder = tmp_path_factory.mktemp("product")
+@pytest.fixture(scope="module", params=[width for width in WIDTHS if width in cpu_flags().split()])
+def library(tmp_path_factory, request):
+    """All shapes and layouts, compiled once for each width of registers that this CPU has."""
+    folder = tmp_path_factory.mktemp(request.param)
     source = product.HEADER.read_text()
     for m, k, n in SHAPES:
         for name, (a, b) in LAYOUTS.items():
@@ -46,9 +52,8 @@ def library(tmp_path_factory):
             source += f'\nextern "C" void {name}_{m}_{k}_{n}(const float* a, const float* b, float* y) '
             source += f"{{ rookery::product<{', '.join(map(str, numbers))}>(a, b, y); }}"
     (folder / "all.cpp").write_text(source)
-    subprocess.run(
-        [compiler(), "-O2", "-mavx2", "-mfma", "-shared", "-fPIC", "all.cpp", "-o", "all.so"], cwd=folder, check=True
-    )
+    options = [*WIDTHS[request.param], "-O2", "-shared", "-fPIC"]
+    subprocess.run([compiler(), *options, "all.cpp", "-o", "all.so"], cwd=folder, check=True)
     return ctypes.CDLL(str(folder / "all.so"))
 
 
@@ -78,6 +83,18 @@ def test_every_shape_and_layout(library, shape, layout):
 
 
 @pytest.mark.slow
+def test_every_sum_is_in_the_order_of_k_whatever_the_width(library):
+    a, b = (torch.randn(shape, generator=torch.Generator().manual_seed(1)) for shape in ((5, 257), (257, 33)))
+    blocks = []
+    for part in (slice(0, 256), slice(256, 257)):  # as deep as a panel
+        total = torch.zeros(5, 33)
+        for x, y in zip(a[:, part].t().double(), b[part].double()):
+            total = (x[:, None] * y + total.double()).float()  # one rounding, as in a fused multiply-add
+        blocks.append(total)
+    assert made(library, a, b, "plain").equal(blocks[1] + blocks[0])
+
+
+@pytest.mark.slow
 def test_inductor_takes_it_for_float32_and_the_library_for_the_rest(tmp_path):
     def both(a, b, c, d):
         row = a.reshape(-1)
@@ -92,9 +109,9 @@ def test_inductor_takes_it_for_float32_and_the_library_for_the_rest(tmp_path):
         assert ours.shape == wanted.shape
         assert (ours - wanted).norm() <= 1e-6 * wanted.norm()
     code = (tmp_path / "both.so").read_bytes()
-    assert (b"rookery7productILl20ELl32ELl24E" in code) == AVX2
+    assert (b"rookery7productILl20ELl32ELl24E" in code) == OURS
     assert b"rookery7productILl10E" not in code
-    assert (b"rookery7productILl20ELl12ELl23E" in code) == AVX2
+    assert (b"rookery7productILl20ELl12ELl23E" in code) == OURS
 
 
 def matrix(rows, columns, dtype=torch.float32, stride=None, device="cpu"):
@@ -113,7 +130,8 @@ def matrix(rows, columns, dtype=torch.float32, stride=None, device="cpu"):
         (matrix(64, 32), matrix(32, 16), matrix(64, 16), 1, "AVX2", True),
         (matrix(64, 32, stride=[2, 64]), matrix(32, 16, stride=[1, 32]), matrix(64, 16), 1, "AVX2", True),
         (matrix(64, 32), matrix(32, 16), matrix(64, 16), 2, "AVX2", False),  # the library shares the work
-        (matrix(64, 32), matrix(32, 16), matrix(64, 16), 1, "AVX512", False),
+        (matrix(64, 32), matrix(32, 16), matrix(64, 16), 1, "AVX512", True),
+        (matrix(64, 32), matrix(32, 16), matrix(64, 16), 1, "DEFAULT", False),
         (matrix(64, 32, torch.float64), matrix(32, 16, torch.float64), matrix(64, 16), 1, "AVX2", False),
         (matrix(64, 32), matrix(32, 16, stride=[32, 2]), matrix(64, 16), 1, "AVX2", False),
         (matrix(64, 32), matrix(32, 16), matrix(64, 16, stride=[1, 64]), 1, "AVX2", False),
