@@ -19,6 +19,7 @@ class TensorBoard:
     def __init__(self, folder: str = "tensorboard"):
         self._folder = folder
         self._writer: Any = None
+        self._summary: Any = None  # type of an event's numbers
 
     @classmethod
     def from_config(cls, config: Any) -> Background:
@@ -26,6 +27,7 @@ class TensorBoard:
         return Background(cls())
 
     def open(self, folder: Path, resume_step: int | None) -> None:
+        from tensorboard.compat.proto.summary_pb2 import Summary
         from torch.utils.tensorboard import SummaryWriter
 
         target = Path(folder) / self._folder
@@ -33,13 +35,19 @@ class TensorBoard:
         # an earlier attempt that was killed before its first checkpoint
         again = target.is_dir() and any(target.iterdir())
         purge = resume_step + 1 if resume_step is not None else 0 if again else None
+        self._summary = Summary
         self._writer = SummaryWriter(str(target), purge_step=purge, flush_secs=10)
 
     def report(self, record: Record) -> None:
+        """All numbers in one event: one event for each would keep the interpreter from the run for a tenth of a short report."""
         step = int(record["steps"])
+        numbers = self._summary()
         for name, value in record.items():
-            if name != "steps":
+            if not isinstance(value, int | float | np.number | np.bool_):
                 self._add(name, value, step)
+            elif name != "steps":
+                numbers.value.add(tag=name, simple_value=float(value))
+        self._writer.file_writer.add_summary(numbers, step)
 
     def _add(self, name: str, value: Any, step: int) -> None:
         if isinstance(value, Histogram):
@@ -51,8 +59,6 @@ class TensorBoard:
             self._writer.add_image(name, value.pixels, step, dataformats="HWC")
         elif isinstance(value, Table):
             self._writer.add_text(name, _markdown(value), step)
-        elif isinstance(value, int | float | np.number | np.bool_):
-            self._writer.add_scalar(name, float(value), step)
 
     def close(self) -> None:
         if self._writer is not None:
