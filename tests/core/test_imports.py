@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import subprocess
 import sys
 
@@ -48,12 +49,16 @@ def test_a_library_that_counts_its_objects_at_the_end_has_nothing_to_complain_of
 
 
 def test_the_collector_is_back_when_an_import_fails(monkeypatch: pytest.MonkeyPatch) -> None:
-    import gc
-
     monkeypatch.delitem(sys.modules, "torch")
-    frozen = gc.get_freeze_count()
-    with pytest.raises(ImportError), lasting():
-        assert not gc.isenabled()
-        raise ImportError
+    frozen, seen = gc.get_freeze_count(), []
+
+    def fail() -> None:
+        with lasting():
+            seen.append(gc.isenabled())
+            raise ImportError
+
+    with pytest.raises(ImportError):
+        fail()
+    assert seen == [False]
     assert gc.isenabled()
     assert gc.get_freeze_count() == frozen
