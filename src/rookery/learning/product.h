@@ -61,17 +61,21 @@ inline void turn(const float* from, float* to) {
 // `deep` rows and `wide` columns of B, filled up with zeros to LANES or WIDE columns.
 template <long B0, long B1>
 inline void panel(const float* b, long deep, long wide, float* p) {
-  for (long left = wide; left > 0; left -= LANES, b += LANES * B1, p += LANES) {
-    long i = 0;
-    if (left >= LANES && B1 == 1) {
-      for (; i < deep; i++) store(p + i * WIDE, load(b + i * B0));
-    } else if (left >= LANES && B0 == 1) {
-      for (; i + 8 <= deep; i += 8)
-        for (long j = 0; j < LANES; j += 8) turn<B1>(b + i + j * B1, p + i * WIDE + j);
+  const long filled = wide > LANES ? WIDE : LANES;
+  long i = 0;
+  if (wide == WIDE && B1 == 1) {
+    for (; i < deep; i++) {
+      store(p + i * WIDE, load(b + i * B0));
+      store(p + i * WIDE + LANES, load(b + i * B0 + LANES));
     }
-    for (; i < deep; i++)
-      for (long j = 0; j < LANES; j++) p[i * WIDE + j] = j < left ? b[i * B0 + j * B1] : 0.f;
+  } else if (wide == LANES && B1 == 1) {
+    for (; i < deep; i++) store(p + i * WIDE, load(b + i * B0));
+  } else if (wide == filled && B0 == 1) {
+    for (; i + 8 <= deep; i += 8)
+      for (long j = 0; j < wide; j += 8) turn<B1>(b + i + j * B1, p + i * WIDE + j);
   }
+  for (; i < deep; i++)
+    for (long j = 0; j < filled; j++) p[i * WIDE + j] = j < wide ? b[i * B0 + j * B1] : 0.f;
 }
 
 // `rows` rows of Y under one panel, of which `parts` (1 or 2) times LANES columns; `more`: they are added to what is there.
