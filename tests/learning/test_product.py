@@ -18,7 +18,7 @@ pytestmark = pytest.mark.skipif("avx2" not in cpu_flags(), reason="product.h is 
 
 WIDTHS = {  # of registers → what the compiler is told
     "avx2": ["-mavx2", "-mfma"],
-    "avx512f": ["-mavx512f", "-mavx512dq", "-mavx512vl", "-mavx512bw", "-mfma"],
+    "avx512f": ["-DROOKERY_WIDE", "-mavx512f", "-mavx512dq", "-mavx512vl", "-mavx512bw", "-mfma"],
 }
 
 # tiles of 12, 6 and fewer rows, panels that are full, half full or not, one panel deeper than 256, single rows and columns
@@ -112,6 +112,12 @@ def test_inductor_takes_it_for_float32_and_the_library_for_the_rest(tmp_path):
     assert (b"rookery7productILl20ELl32ELl24E" in code) == OURS
     assert b"rookery7productILl10E" not in code
     assert (b"rookery7productILl20ELl12ELl23E" in code) == OURS
+
+
+def test_whoever_forbids_wide_registers_gets_none(monkeypatch):
+    for capability, wide in (("AVX512", True), ("AVX2", False)):
+        monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda told=capability: told)
+        assert ("#define ROOKERY_WIDE" in product.source()) is wide
 
 
 def matrix(rows, columns, dtype=torch.float32, stride=None, device="cpu"):

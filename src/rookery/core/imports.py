@@ -1,7 +1,7 @@
 """Importing torch, numba and gymnasium without searching them for garbage.
 
 Together they make half a million objects that live as long as the process. While they are made, the collector would visit
-all of them several times, and once more whenever it looks at its oldest generation: a quarter of a short run's start.
+all of them several times, and once more whenever it looks at its oldest generation: a sixth of a short run's start.
 """
 
 from __future__ import annotations

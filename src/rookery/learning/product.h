@@ -12,7 +12,7 @@
 
 namespace rookery {
 
-#ifdef __AVX512F__
+#if defined(__AVX512F__) && defined(ROOKERY_WIDE)
 using Numbers = __m512;
 constexpr long LANES = 16, TALL = 12;
 inline Numbers zeros() { return _mm512_setzero_ps(); }

@@ -35,7 +35,13 @@ class Product(CppTemplate):
         strides = [kernel.stride(t, i) for t, i in ((a, 0), (a, 1), (b, 0), (b, 1), (y, 0))]
         places = ", ".join(f"&({kernel.index(t, [0, 0])})" for t in (a, b, y))
         call = f"rookery::product<{', '.join(shape + strides)}>({places});"
-        return f'{self.header().getvalue()}\n{HEADER.read_text(encoding="utf-8")}\nextern "C" {start}\n{{\n    {call}\n}}\n'
+        return f'{self.header().getvalue()}\n{source()}\nextern "C" {start}\n{{\n    {call}\n}}\n'
+
+
+def source() -> str:
+    """product.h, with wide registers only where torch may use them: inductor's compiler is told of all that the CPU has."""
+    wide = "#define ROOKERY_WIDE\n" if torch.backends.cpu.get_cpu_capability() == "AVX512" else ""
+    return wide + HEADER.read_text(encoding="utf-8")
 
 
 def suits(a: Any, b: Any, layout: Any) -> bool:
