@@ -59,7 +59,7 @@ def test_a_preset_that_is_judged_by_successes_is_drawn_by_successes(cli: Cli) ->
         (["runs"], "not the folder of a run"),
         (["runs/s7"], "neither the folder of a run nor a preset"),
         (["cartpole-po"], "Did you mean 'cartpole-ppo'"),
-        (["ant-ppo"], "no curves are stored of ant-ppo"),
+        (["ant-td3"], "no curves are stored of ant-td3"),
         (["cartpole-ppo", "bitflip8-dqn-her"], "judged by different metrics (eval/return_mean, eval/success_mean)"),
         (["cartpole-ppo", "--metric", "steps"], "only evaluations by env steps are stored"),
     ],

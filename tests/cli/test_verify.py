@@ -18,7 +18,7 @@ TINY = ["train.max_steps=256", "eval.episodes=2", "eval.num=2"]
     ("arguments", "told"),
     [
         (["cartpole-po"], "Did you mean 'cartpole-ppo'"),
-        (["ant-ppo"], "ant-ppo has no gate, so there is nothing to verify"),
+        (["ant-td3"], "ant-td3 has no gate, so there is nothing to verify"),
         (["algo.gamma=0.9"], "name a preset that has a gate"),
         (["cartpole-ppo", "run.seed=3"], "use --first and --seeds"),
         (["cartpole-ppo", "algo.gama=0.9"], "Did you mean 'algo.gamma'"),

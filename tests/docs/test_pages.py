@@ -79,7 +79,7 @@ def test_the_page_that_advises_names_every_algorithm_and_only_presets_that_exist
         ("rookery explain dnq", "dqn"),
         ("rookery list presents", "cannot list"),
         ("rookery verify cartpole-po", "cartpole-ppo"),
-        ("rookery verify ant-ppo", "no gate"),
+        ("rookery verify ant-td3", "no gate"),
         ("rookery plot cartpole-po", "cartpole-ppo"),
         ("make trian", "no verb"),
         ("python examples/nothing.py", "no file"),

@@ -46,7 +46,7 @@ def test_the_package_holds_the_curves_of_the_repository(name):
 
 
 def test_a_preset_that_was_not_measured_has_no_curves():
-    assert curves_of("ant-ppo") is None
+    assert curves_of("ant-td3") is None
 
 
 def test_every_curve_belongs_to_a_preset():

@@ -131,8 +131,8 @@ def test_the_machine_readable_result_can_be_written_as_json():
 def test_a_preset_that_cannot_be_verified_is_refused_in_a_sentence():
     with pytest.raises(ConfigError, match="Did you mean 'cartpole-ppo'"):
         gate_of("cartpole-po")
-    with pytest.raises(UsageError, match="ant-ppo has no gate, so there is nothing to verify: its status is 'draft'"):
-        gate_of("ant-ppo")
+    with pytest.raises(UsageError, match="ant-td3 has no gate, so there is nothing to verify: its status is 'draft'"):
+        gate_of("ant-td3")
     assert gate_of("cartpole-ppo") is GATES["cartpole-ppo"]
 
 
