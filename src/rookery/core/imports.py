@@ -30,7 +30,5 @@ def lasting() -> Iterator[None]:
     finally:
         if HEAVY in sys.modules:
             gc.freeze()
-            atexit.register(
-                gc.unfreeze
-            )  # libraries count what the interpreter takes apart, and complain of what it leaves
+            atexit.register(gc.unfreeze)  # some libraries count their objects at the end, and complain of what is left
         gc.enable()
