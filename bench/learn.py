@@ -2,7 +2,7 @@
 
     python bench/learn.py [PRESET …] [--seeds N] [--first SEED] [--jobs J] [--out DIR] [key=value …]
 
-Trains and judges exactly as `rookery verify` does (rookery.zoo.verify). With the gate's seeds from 0 on and no overrides the
+Trains and judges exactly as `rookery verify` does (rookery.studies.verify). With the gate's seeds from 0 on and no overrides the
 figures go to src/rookery/zoo/results.json and the curves to docs/curves/.
 """
 
@@ -13,8 +13,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from rookery.zoo.gates import EPISODES, GATES
-from rookery.zoo.verify import Options, Verdict, gate_of, summary_of, verify
+from rookery.studies.gates import EPISODES, GATES
+from rookery.studies.verify import Options, Verdict, gate_of, summary_of, verify
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "src" / "rookery" / "zoo" / "results.json"

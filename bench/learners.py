@@ -30,9 +30,9 @@ from rookery.algos.dqn import DQN, DQNConfig
 from rookery.algos.sac import SAC, SACConfig
 from rookery.core.rng import Streams
 from rookery.core.spec import spec_of
-from rookery.learning.leader import Leader
+from rookery.learning.group.follower import Recipe
+from rookery.learning.group.leader import Leader
 from rookery.learning.learner import Learner
-from rookery.learning.member import Recipe
 from rookery.nets import ModelConfig
 
 WIDTH = 64  # of an observation

@@ -17,7 +17,7 @@ import numpy as np
 from rookery.core.chunk import Chunk
 from rookery.core.spec import Leaf
 from rookery.data import ReplayConfig, ReplayStore
-from rookery.data.memory import replay_bytes
+from rookery.data.replay.memory_check import replay_bytes
 
 FRAME = Leaf("box", (84, 84), np.dtype(np.uint8))
 CHOICE = Leaf("discrete", (), np.dtype(np.int64), (6,))

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from rookery.core import registry
-from rookery.core.fields import Key, keys_of
-from rookery.run.resolve import flat
-from rookery.zoo.gates import GATES
+from rookery.core.config.fields import Key, keys_of
+from rookery.run.config.resolve import flat
+from rookery.studies.gates import GATES
 
 DOCS = Path(__file__).resolve().parent
 FOLDER = DOCS / "algorithms"

@@ -27,8 +27,8 @@ import figure
 from algorithm_pages import algorithms, metric_table, options, result_table, table
 from words import CLOCKS, GENERAL, KNOBS, STORES
 
-from rookery.core.fields import comments_of, keys_of
-from rookery.run.resolve import models_of
+from rookery.core.config.fields import comments_of, keys_of
+from rookery.run.config.resolve import models_of
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "src" / "rookery" / "zoo" / "results.json"

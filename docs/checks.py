@@ -111,7 +111,7 @@ def understand(root: Path, name: str, given: dict[str, Any]) -> None:
     from rookery.cli import names, sources
     from rookery.core import registry
     from rookery.core.errors import UsageError
-    from rookery.zoo.verify import gate_of
+    from rookery.studies.verify import gate_of
 
     if name == "list" and given["kind"] not in names._KINDS:
         raise UsageError(f"cannot list {given['kind']!r}")

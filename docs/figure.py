@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from rookery.run.curves import Curve, curve_of
-from rookery.run.plot import Words, draw
+from rookery.studies.curves import Curve, curve_of
+from rookery.studies.plot import Words, draw
 from rookery.zoo import points_of
 
 # What others published for the same task at 1 000 000 steps: preset → (who, return). Their curves are not published as numbers.

@@ -9,7 +9,7 @@ import json
 from typing import Any
 
 from rookery import Callback, Experiment
-from rookery.run.progress import Episode, Progress, StepRecord
+from rookery.run.report.progress import Episode, Progress, StepRecord
 
 
 class Steadiness(Callback):

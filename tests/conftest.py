@@ -31,7 +31,7 @@ def short_path():
 @pytest.fixture(scope="session")
 def cluster(tmp_path_factory):
     """One Ray for all tests that need it: starting one takes 8 s."""
-    from rookery.run.raypool import Cluster
+    from rookery.run.pools.ray import Cluster
 
     started = Cluster("local", cpus=16)
     yield started

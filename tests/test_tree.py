@@ -10,13 +10,14 @@ SOURCE = Path(__file__).parent.parent / "src" / "rookery"
 FILES = sorted(SOURCE.rglob("*.py"))
 ARGUMENTS = {  # functions that may have more than six arguments, and why
     "kernels": "a kernel takes plain arrays",
-    "envs/native_": "a kernel takes plain arrays",
+    "envs/engines/cartpole.py": "a kernel takes plain arrays",
+    "envs/engines/pendulum.py": "a kernel takes plain arrays",
     "equations/returns.py": "the symbols of the equation",
-    "data/replay.py": "what a store must know of the run",
-    "data/experience.py": "the reserved fields of a step",
+    "data/replay/store.py": "what a store must know of the run",
+    "data/recorded/replay.py": "the reserved fields of a step",
     "cli": "options of a command are parameters",
-    "run/experiment.py": "options of a run, all by keyword",
-    "run/resolve.py": "sources of a config, all optional",
+    "run/experiment/experiment.py": "options of a run, all by keyword",
+    "run/config/resolve.py": "sources of a config, all optional",
 }
 names = pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(SOURCE)))
 
@@ -77,9 +78,9 @@ def test_tensors_are_created_on_an_explicit_device(path):
 
 
 def test_every_option_is_documented():
-    from rookery.core.fields import comments_of
+    from rookery.core.config.fields import comments_of
     from rookery.core.registry import names as known
-    from rookery.run.resolve import models_of
+    from rookery.run.config.resolve import models_of
 
     for algo in known("algo"):
         for section, model in models_of(algo).items():

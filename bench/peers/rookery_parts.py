@@ -114,7 +114,7 @@ def engine(args: argparse.Namespace) -> dict[str, Any]:
 
 def checkpoint(args: argparse.Namespace) -> dict[str, Any]:
     """Seconds and bytes of the first checkpoint of a replay of frames, and of the next one after 10 000 more of them."""
-    from rookery.run.checkpoint import Checkpoints
+    from rookery.run.checkpoints.checkpoints import Checkpoints
 
     SPACE.mkdir(exist_ok=True)
     capacity, frames, columns = args.steps, 10_000, 8
@@ -178,7 +178,7 @@ def growth(args: argparse.Namespace) -> dict[str, Any]:
 
 def _reports(every: int, capacity: int, until: int | None = None) -> Iterator[tuple[float, int, float]]:
     """(µs per env step since the last report, env steps, MB resident) of a DQN with few updates, at every report."""
-    from rookery.run.resolve import load_config
+    from rookery.run.config.resolve import load_config
     from rookery.run.trainer import Trainer
 
     words = ["env.num=8", "env.engine=native", f"store.capacity={capacity}", "store.updates_per_step=0.03125"]

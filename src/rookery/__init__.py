@@ -8,39 +8,39 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from rookery.core.cpus import bound_libraries
-from rookery.core.imports import lasting
+from rookery.core.system.cpus import bound_libraries
+from rookery.core.system.imports import lasting
 
 __version__ = "0.1.0"
 
 _PUBLIC = {  # name → module that defines it
     "Actor": "rookery.acting.actor",
     "Algorithm": "rookery.algos.base",
-    "Batch": "rookery.core.batch",
-    "Callback": "rookery.run.callbacks",
+    "Batch": "rookery.core.batch.batch",
+    "Callback": "rookery.run.callbacks.base",
     "CheckpointError": "rookery.core.errors",
-    "Collector": "rookery.run.collector",
-    "Config": "rookery.run.resolve",
+    "Collector": "rookery.run.collect.collector",
+    "Config": "rookery.run.config.resolve",
     "ConfigError": "rookery.core.errors",
-    "Curriculum": "rookery.run.curriculum",
+    "Curriculum": "rookery.run.callbacks.curriculum",
     "Diverged": "rookery.core.errors",
     "EnvError": "rookery.core.errors",
-    "Experiment": "rookery.run.experiment",
+    "Experiment": "rookery.run.experiment.experiment",
     "Learner": "rookery.learning.learner",
     "Message": "rookery.acting.actor",
     "Policy": "rookery.acting.policy",
-    "Replay": "rookery.data.experience",
-    "ReplayStore": "rookery.data.replay",
+    "Replay": "rookery.data.recorded.replay",
+    "ReplayStore": "rookery.data.replay.store",
     "RolloutStore": "rookery.data.rollout",
     "RookeryError": "rookery.core.errors",
     "Schedule": "rookery.core.schedule",
     "Streams": "rookery.core.rng",
     "Trainer": "rookery.run.trainer",
     "UsageError": "rookery.core.errors",
-    "check_env": "rookery.envs.checker",
+    "check_env": "rookery.envs.check.checker",
     "evaluate_run": "rookery.run.evaluate",
-    "json_schema": "rookery.run.resolve",
-    "load_config": "rookery.run.resolve",
+    "json_schema": "rookery.run.config.resolve",
+    "load_config": "rookery.run.config.resolve",
     "load_policy": "rookery.run.load",
     "lookup": "rookery.core.registry",
     "names": "rookery.core.registry",
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from rookery.acting.actor import Message as Message
     from rookery.acting.policy import Policy as Policy
     from rookery.algos.base import Algorithm as Algorithm
-    from rookery.core.batch import Batch as Batch
+    from rookery.core.batch.batch import Batch as Batch
     from rookery.core.errors import CheckpointError as CheckpointError
     from rookery.core.errors import ConfigError as ConfigError
     from rookery.core.errors import Diverged as Diverged
@@ -68,20 +68,20 @@ if TYPE_CHECKING:
     from rookery.core.registry import register as register
     from rookery.core.rng import Streams as Streams
     from rookery.core.schedule import Schedule as Schedule
-    from rookery.data.experience import Replay as Replay
-    from rookery.data.replay import ReplayStore as ReplayStore
+    from rookery.data.recorded.replay import Replay as Replay
+    from rookery.data.replay.store import ReplayStore as ReplayStore
     from rookery.data.rollout import RolloutStore as RolloutStore
-    from rookery.envs.checker import check_env as check_env
+    from rookery.envs.check.checker import check_env as check_env
     from rookery.learning.learner import Learner as Learner
-    from rookery.run.callbacks import Callback as Callback
-    from rookery.run.collector import Collector as Collector
-    from rookery.run.curriculum import Curriculum as Curriculum
+    from rookery.run.callbacks.base import Callback as Callback
+    from rookery.run.callbacks.curriculum import Curriculum as Curriculum
+    from rookery.run.collect.collector import Collector as Collector
+    from rookery.run.config.resolve import Config as Config
+    from rookery.run.config.resolve import json_schema as json_schema
+    from rookery.run.config.resolve import load_config as load_config
     from rookery.run.evaluate import evaluate_run as evaluate_run
-    from rookery.run.experiment import Experiment as Experiment
+    from rookery.run.experiment.experiment import Experiment as Experiment
     from rookery.run.load import load_policy as load_policy
-    from rookery.run.resolve import Config as Config
-    from rookery.run.resolve import json_schema as json_schema
-    from rookery.run.resolve import load_config as load_config
     from rookery.run.trainer import Trainer as Trainer
 
 

@@ -9,7 +9,7 @@ from rookery.acting.memory import Memory
 from rookery.acting.noise import OrnsteinUhlenbeck
 from rookery.acting.policy import Policy
 from rookery.algos.r2d2 import R2D2
-from rookery.core.batch import Batch
+from rookery.core.batch.batch import Batch
 from rookery.core.errors import UsageError
 from rookery.core.rng import Streams
 from rookery.core.spec import Leaf, spec_of

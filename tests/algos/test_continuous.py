@@ -17,9 +17,9 @@ from rookery.acting.noise import GaussianNoise, OrnsteinUhlenbeck
 from rookery.core.errors import ConfigError
 from rookery.core.registry import lookup
 from rookery.core.spec import spec_of
-from rookery.learning.build import trace
-from rookery.learning.ring import row_axis
-from rookery.learning.words import Eager
+from rookery.learning.compiled.build import trace
+from rookery.learning.group.all_reduce import row_axis
+from rookery.learning.update_words import Eager
 from rookery.nets import BatchRenorm, ModelConfig
 
 ONE = spec_of(spaces.Box(-1, 1, (1,), np.float32))

@@ -18,7 +18,7 @@ from rookery.algos.ppo import PPO, PPOConfig
 from rookery.algos.reinforce import Reinforce
 from rookery.algos.trpo import TRPO
 from rookery.core.spec import spec_of
-from rookery.learning.build import trace
+from rookery.learning.compiled.build import trace
 from rookery.nets import ModelConfig
 
 PLAIN = {"gamma": 0.5, "lam": 1.0, "normalise_advantage": False, "normalise_return": False}

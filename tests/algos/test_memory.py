@@ -13,10 +13,10 @@ from rookery.core.errors import ConfigError
 from rookery.core.rng import Streams
 from rookery.core.spec import spec_of
 from rookery.core.tree import tree_map
-from rookery.learning.build import trace
+from rookery.learning.compiled.build import trace
 from rookery.learning.learner import Learner
 from rookery.nets import ModelConfig
-from rookery.run.resolve import load_config
+from rookery.run.config.resolve import load_config
 from rookery.run.trainer import Trainer
 
 OBS, TWO = spec_of(spaces.Box(-1, 1, (3,), np.float32)), spec_of(spaces.Discrete(2))
@@ -226,7 +226,7 @@ def test_what_sequences_cannot_have_is_said_before_the_start(words, told):
 
 
 def test_the_recorded_state_counts_in_the_memory_estimate(monkeypatch):
-    monkeypatch.setattr("rookery.data.replay.available_bytes", lambda: 100_000_000)
+    monkeypatch.setattr("rookery.data.replay.store.available_bytes", lambda: 100_000_000)
     words = ["store.capacity=200000", "store.min_fill=64", "model.core.size=64", "train.max_steps=100"]
     with pytest.raises(ConfigError, match=r"store\.capacity=200000 needs"):
         Trainer(load_config(algo="r2d2", env="CartPole-v1", overrides=words))

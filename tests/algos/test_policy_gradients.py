@@ -15,10 +15,10 @@ from rookery.algos.ppo import PPO, PPOConfig
 from rookery.algos.reinforce import Reinforce, ReinforceConfig
 from rookery.algos.trpo import TRPO, TRPOConfig
 from rookery.core.errors import ConfigError
-from rookery.learning.build import trace
+from rookery.learning.compiled.build import trace
 from rookery.learning.optim import Adam, RMSprop
-from rookery.run.parts import choose_mode
-from rookery.run.resolve import load_config
+from rookery.run.build import choose_mode
+from rookery.run.config.resolve import load_config
 
 
 def blank(algo):

@@ -13,7 +13,7 @@ from rookery.core.errors import ConfigError
 from rookery.core.rng import Streams
 from rookery.core.spec import spec_of
 from rookery.equations.distributions import squashed_gaussian
-from rookery.learning.build import trace
+from rookery.learning.compiled.build import trace
 from rookery.learning.learner import Learner
 from rookery.nets import ModelConfig
 

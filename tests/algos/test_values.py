@@ -18,10 +18,10 @@ from rookery.algos.qrdqn import QRDQN, QRDQNConfig
 from rookery.algos.rainbow import Rainbow, RainbowConfig
 from rookery.core.errors import ConfigError
 from rookery.core.spec import spec_of
-from rookery.learning.build import trace
+from rookery.learning.compiled.build import trace
 from rookery.nets import ModelConfig
 from rookery.nets.distributional import AtomNetwork, Fractions, QuantileFunction
-from rookery.run.resolve import load_config
+from rookery.run.config.resolve import load_config
 
 
 def constant(it, **heads):

@@ -6,10 +6,10 @@ import json
 import pytest
 
 from bench.tools import ROOT
-from rookery.run.seeds import Judged
+from rookery.studies.gates import GATES
+from rookery.studies.seeds import Judged
+from rookery.studies.verify import Verdict
 from rookery.zoo import results
-from rookery.zoo.gates import GATES
-from rookery.zoo.verify import Verdict
 
 GOLD = sorted(name for name, result in results().items() if result.status == "gold")
 

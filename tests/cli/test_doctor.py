@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from rookery.cli import doctor
-from rookery.run.doctor import Diagnosis, Outcome
+from rookery.doctor.doctor import Diagnosis, Outcome
 
 Cli = Callable[..., tuple[int, str, str]]
 QUICK = ["learning.mode=eager", "store.min_fill=128", "env.num=2", "eval.episodes=2", "eval.num=2", "--seconds", "0.3"]
@@ -18,7 +18,7 @@ ENGINES = ([], ["env.wrappers=[time_awareness]"], ["env.engine=gymnasium"])  # a
 
 @pytest.fixture
 def cli(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> Cli:
-    monkeypatch.setattr("rookery.run.candidates.unavailable", lambda: "building takes longer than these tests may")
+    monkeypatch.setattr("rookery.doctor.suggestions.unavailable", lambda: "building takes longer than these tests may")
     return cli
 
 

@@ -240,7 +240,7 @@ def test_without_ray_one_line_says_what_to_install_and_nothing_is_left(said, tmp
 
 def test_cluster_is_short_for_pool_and_contradictions_are_noticed(said, tmp_path, monkeypatch):
     from rookery.cli import sources
-    from rookery.run.resolve import load_config
+    from rookery.run.config.resolve import load_config
 
     config = load_config("cartpole-ppo", overrides=sources.as_overrides(None, None, None, "10.0.0.7:6379"))
     assert (config.pool.kind, config.pool.cluster) == ("ray", "10.0.0.7:6379")

@@ -9,8 +9,8 @@ import pytest
 from pydantic import Field
 
 from rookery.core import registry
+from rookery.core.config.section import Section
 from rookery.core.schedule import Schedule
-from rookery.core.section import Section
 
 
 class Inner(Section):

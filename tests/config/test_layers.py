@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rookery.core.config.layers import Layer, Merged
+from rookery.core.config.overrides import override, parse_override, parse_overrides
+from rookery.core.config.yaml import read_file, read_value, write_text
 from rookery.core.errors import ConfigError
-from rookery.core.overrides import override, parse_override, parse_overrides
-from rookery.core.provenance import Layer, Merged
-from rookery.core.yamltext import read_file, read_value, write_text
 
 
 @pytest.mark.parametrize(

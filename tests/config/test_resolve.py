@@ -12,11 +12,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rookery.core import registry
-from rookery.core.config import InvalidConfig
+from rookery.core.config.check import InvalidConfig
+from rookery.core.config.fields import keys_of
+from rookery.core.config.yaml import write_text
 from rookery.core.errors import ConfigError
-from rookery.core.fields import keys_of
-from rookery.core.yamltext import write_text
-from rookery.run.resolve import SECTIONS, diff, flat, json_schema, load_config, models_of
+from rookery.run.config.resolve import SECTIONS, diff, flat, json_schema, load_config, models_of
 
 PRESETS = registry.names("preset")
 

@@ -10,7 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rookery.core.batch import Batch
+from rookery.core.batch.batch import Batch
 
 Pair = namedtuple("Pair", "left right")
 

@@ -8,8 +8,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rookery.core.batch import Batch
-from rookery.core.collate import collate, decollate, timestep_collate
+from rookery.core.batch.batch import Batch
+from rookery.core.batch.collate import collate, decollate, timestep_collate
 
 Step = namedtuple("Step", "obs action")
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from rookery.core import cpus
-from rookery.core.cpus import bound_libraries, cpu_quota
+from rookery.core.system import cpus
+from rookery.core.system.cpus import bound_libraries, cpu_quota
 
 
 def write(root: Path, files: dict[str, str]) -> Path:

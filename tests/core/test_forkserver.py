@@ -6,7 +6,7 @@ import time
 
 DYING = """
 import os, sys, time
-from rookery.core import forkserver
+from rookery.core.system import forkserver
 if os.fork():
     time.sleep(float(sys.argv[2]))  # its files are closed, as the server has seen, but it is still there
     os._exit(9)

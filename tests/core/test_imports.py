@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from rookery.core.imports import lasting
+from rookery.core.system.imports import lasting
 
 COUNTED = """
 import gc

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
+from rookery.core.config.section import Section
 from rookery.core.errors import ConfigError, UsageError
 from rookery.core.schedule import Schedule
-from rookery.core.section import Section
 
 
 class Example(Section):

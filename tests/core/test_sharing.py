@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rookery.core.sharing import Shared
+from rookery.core.system.shared_memory import Shared
 
 LAYOUT = {"a": ((3, 2), np.float32), "b": ((5,), bool), "none": ((0, 4), np.int64), "one": ((), np.uint8)}
 

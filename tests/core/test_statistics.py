@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from rookery.core.statistics import band, interval, iqm, stratified_interval
+from rookery.studies.statistics import band, interval, iqm, stratified_interval
 
 
 def test_the_mean_of_the_middle_half_leaves_out_a_quarter_at_either_end():

@@ -14,7 +14,7 @@ from rookery.core.chunk import Chunk
 from rookery.core.errors import ConfigError, EnvError
 from rookery.core.spec import Leaf
 from rookery.data import ReplayConfig, ReplayStore
-from rookery.data.hindsight import GoalFunctions
+from rookery.data.replay.hindsight import GoalFunctions
 
 ONE, PAIR = (Leaf("box", (n,), np.dtype(np.float32)) for n in (1, 2))
 CHOICE = Leaf("discrete", (), np.dtype(np.int64), (5,))

@@ -16,8 +16,8 @@ from rookery.acting.rules import SquashedGaussian
 from rookery.core.errors import CheckpointError, ConfigError, UsageError
 from rookery.core.spec import Leaf
 from rookery.data import Demonstrations, Mixture, Replay, ReplayConfig, ReplayStore
+from rookery.data.replay.leaf import stored_spec
 from rookery.data.shares import rows_of
-from rookery.data.stored import stored_spec
 
 ONE = Leaf("box", (1,), np.dtype(np.float32))
 CHOICE = Leaf("discrete", (), np.dtype(np.int64), (5,))

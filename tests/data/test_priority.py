@@ -13,8 +13,8 @@ from pydantic import ValidationError
 
 from data.priority_reference import EPSILON, SlowPriorities
 from data.replay_reference import Envs, simple_chunk
+from rookery.core.config.fields import comments_of
 from rookery.core.errors import BatchError, CheckpointError, ConfigError, UsageError
-from rookery.core.fields import comments_of
 from rookery.core.spec import Leaf
 from rookery.data import AlarmConfig, Keys, Priorities, PriorityConfig, ReplayConfig, ReplayStore
 

@@ -14,8 +14,8 @@ from data.replay_reference import Envs
 from rookery.core.errors import ConfigError
 from rookery.core.spec import Leaf
 from rookery.data import ReplayConfig, ReplayStore
-from rookery.data.scratch import check_disk, on_disk, scratch_bytes
-from rookery.data.stored import stored_spec
+from rookery.data.replay.leaf import stored_spec
+from rookery.data.replay.scratch import check_disk, on_disk, scratch_bytes
 
 PAIR = Leaf("box", (2,), np.dtype(np.float32))
 CHOICE = Leaf("discrete", (), np.dtype(np.int64), (5,))
@@ -77,11 +77,11 @@ def test_a_replay_that_the_disk_has_no_room_for_is_refused_with_the_numbers(tmp_
 
 
 def test_what_stays_in_memory_is_still_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rookery.data.replay.available_bytes", lambda: 16 * 64 - 1)  # 16 bytes per row
+    monkeypatch.setattr("rookery.data.replay.store.available_bytes", lambda: 16 * 64 - 1)  # 16 bytes per row
     config = ReplayConfig(capacity=60, batch_size=8, min_fill=8, mmap=str(tmp_path), max_memory=1.0)
     with pytest.raises(ConfigError, match=r"store\.capacity=60 needs 1\.0 KiB \(1024 bytes"):
         ReplayStore(config, PAIR, CHOICE, 4, 0.99, 3, np.random.default_rng(0))
-    monkeypatch.setattr("rookery.data.replay.available_bytes", lambda: 16 * 64)
+    monkeypatch.setattr("rookery.data.replay.store.available_bytes", lambda: 16 * 64)
     ReplayStore(config, PAIR, CHOICE, 4, 0.99, 3, np.random.default_rng(0))
 
 

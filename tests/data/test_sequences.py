@@ -7,8 +7,8 @@ from gymnasium import spaces
 from data.replay_reference import Envs, Reference, simple_chunk
 from rookery.core.spec import Leaf, spec_of
 from rookery.data.config import ReplayConfig
-from rookery.data.replay import ReplayStore
-from rookery.data.sequences import Window
+from rookery.data.replay.sequences import Window
+from rookery.data.replay.store import ReplayStore
 from rookery.kernels import gather, sequence
 
 F32 = np.dtype(np.float32)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from rookery.core.fields import comments_of
+from rookery.core.config.fields import comments_of
 from rookery.data import ReplayConfig, RolloutConfig
 
 

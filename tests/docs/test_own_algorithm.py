@@ -12,7 +12,7 @@ from docs.pages import ROOT
 from learn.test_probes import GAMMA, QUIET, REPLAY, greedy_return
 from rookery.cli.main import run
 from rookery.core import registry
-from rookery.run.resolve import load_config
+from rookery.run.config.resolve import load_config
 from rookery.run.trainer import Trainer
 
 FILE = ROOT / "examples" / "own_algorithm.yaml"
@@ -71,7 +71,7 @@ def test_the_target_is_the_value_of_the_soft_policy(example):
 
 def test_it_is_a_whole_algorithm_in_less_than_a_hundred_lines(example):
     assert len((ROOT / "examples" / "own_algorithm.py").read_text().splitlines()) < 100
-    from rookery.core.fields import comments_of
+    from rookery.core.config.fields import comments_of
 
     assert set(comments_of(example.ExpectedSarsaConfig)) >= set(example.ExpectedSarsaConfig.model_fields)
 

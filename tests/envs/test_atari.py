@@ -10,8 +10,8 @@ from rookery.core import registry
 from rookery.core.errors import ConfigError
 from rookery.core.rng import Streams
 from rookery.envs import EnvConfig, make
-from rookery.envs.build import single
-from rookery.envs.screens import shrink
+from rookery.envs.builders.single import single
+from rookery.envs.tasks.atari_screen import shrink
 
 ale_py = pytest.importorskip("ale_py")
 NOOP, FIRE = 0, 1
@@ -277,7 +277,7 @@ def test_sticky_actions_go_on_to_the_bit():
 
 
 def test_the_missing_extra_is_named(monkeypatch):
-    monkeypatch.setattr("rookery.envs.build.importlib.util.find_spec", lambda name: None)
+    monkeypatch.setattr("rookery.envs.builders.single.importlib.util.find_spec", lambda name: None)
     with pytest.raises(ConfigError, match=r'pip install "rookery\[atari\]"'):
         game()
 

@@ -10,8 +10,8 @@ from envs.rollouts import Recorder
 from rookery.core.errors import ConfigError
 from rookery.core.rng import Streams
 from rookery.envs import EnvConfig, make
-from rookery.envs.atarivector import AtariVector
-from rookery.envs.gymvector import FromVector
+from rookery.envs.engines.atari_vector import AtariVector
+from rookery.envs.engines.gym_vector import FromVector
 
 SIGN = {"name": "reward_clip", "kwargs": {"sign": True}}
 

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from rookery.core.errors import ConfigError
-from rookery.envs import chains
-from rookery.envs.chains import Chain
+from rookery.envs.tasks import chain
+from rookery.envs.tasks.chain import Chain
 
-chains.register()
+chain.register()
 
 
 def test_the_right_actions_lead_to_the_end_and_nothing_before_it_is_rewarded():

@@ -18,7 +18,7 @@ from rookery.acting.rules import EpsilonGreedy
 from rookery.core.errors import ConfigError, UsageError
 from rookery.core.rng import Streams
 from rookery.envs import EnvConfig, make
-from rookery.run.collector import Collector
+from rookery.run.collect.collector import Collector
 
 LIMIT, COUNT = 20, 4  # random pushes fell the pole in 8 … 60 steps: both kinds of ends occur
 with_envpool = pytest.param("envpool", marks=pytest.mark.matrix)

@@ -12,8 +12,8 @@ from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker, TimeLimit
 from pydantic import ValidationError
 
 from envs.sample_envs import CountingEnv, OldStyle, Scripted, make_scripted
+from rookery.core.config.fields import comments_of
 from rookery.core.errors import ConfigError, EnvError
-from rookery.core.fields import comments_of
 from rookery.core.registry import register, unregister
 from rookery.core.rng import Streams
 from rookery.envs import EnvConfig, FourTuple, FromVector, make

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from rookery.core.errors import ConfigError
-from rookery.envs import goals
-from rookery.envs.goals import BitFlip, Reach
+from rookery.envs.tasks import goals
+from rookery.envs.tasks.goals import BitFlip, Reach
 
 goals.register()
 

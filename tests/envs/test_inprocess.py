@@ -15,7 +15,7 @@ from envs.sample_envs import CountingEnv, OldStyle, Scripted, WithSnapshot
 from rookery.core.errors import CheckpointError, ConfigError, UsageError
 from rookery.core.rng import Streams
 from rookery.core.tree import flatten
-from rookery.envs import EnvConfig, InProcess, make, replay
+from rookery.envs import EnvConfig, InProcess, action_log, make
 
 
 def by_stream(i, episode):
@@ -222,7 +222,7 @@ def test_an_env_that_ignores_its_seed_makes_the_resumed_run_approximate_with_the
 
 
 def test_an_episode_too_long_to_be_replayed_says_so_and_is_begun_anew(tmp_path, monkeypatch):
-    monkeypatch.setattr(replay, "LONGEST", 128)
+    monkeypatch.setattr(action_log, "LONGEST", 128)
     env, again = walks(tmp_path, 1, length=500), walks(tmp_path, 1, length=500)
     env.reset()
     actions = [k % 2 for k in range(129)]

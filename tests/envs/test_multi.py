@@ -11,8 +11,8 @@ import pytest
 from envs.multi_rollouts import Recorder, dict_episode, parallel_episode, reference, turns_episode
 from rookery.core.rng import Streams
 from rookery.core.tree import flatten, unflatten
-from rookery.envs.agents import DictAgents, ParallelAgents, TurnAgents
-from rookery.envs.games import Pairing, Shifts, Verdicts, Visitors
+from rookery.envs.multi.engine import DictAgents, ParallelAgents, TurnAgents
+from rookery.envs.tasks.games import Pairing, Shifts, Verdicts, Visitors
 
 
 def tictactoe():

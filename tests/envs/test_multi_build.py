@@ -14,10 +14,10 @@ from rookery.core.errors import ConfigError
 from rookery.core.registry import register, unregister
 from rookery.core.rng import Streams
 from rookery.envs import EnvConfig, check_env, make, make_multi
-from rookery.envs.agents import DictAgents, ParallelAgents, TurnAgents
-from rookery.envs.games import Pairing, Shifts, Verdicts, Visitors
+from rookery.envs.multi.engine import DictAgents, ParallelAgents, TurnAgents
+from rookery.envs.tasks.games import Pairing, Shifts, Verdicts, Visitors
 
-GAMES = "rookery.envs.games:"
+GAMES = "rookery.envs.tasks.games:"
 
 
 def build(count=1, purpose="train", worker=0, factory=None, **config):

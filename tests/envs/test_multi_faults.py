@@ -7,9 +7,9 @@ import pytest
 from gymnasium import spaces
 
 from rookery.core.errors import CheckpointError, ConfigError, Diverged, EnvError, UsageError
-from rookery.envs import replay
-from rookery.envs.agents import DictAgents, ParallelAgents, TurnAgents
-from rookery.envs.games import Pairing, Shifts, Verdicts, Visitors
+from rookery.envs import action_log
+from rookery.envs.multi.engine import DictAgents, ParallelAgents, TurnAgents
+from rookery.envs.tasks.games import Pairing, Shifts, Verdicts, Visitors
 
 
 def seed_of(i, episode):
@@ -376,7 +376,7 @@ def test_an_env_that_ignores_its_seed_makes_the_resumed_run_approximate_with_the
 
 
 def test_an_episode_too_long_to_be_replayed_says_so_and_is_begun_anew(monkeypatch):
-    monkeypatch.setattr(replay, "LONGEST", 64)
+    monkeypatch.setattr(action_log, "LONGEST", 64)
     env, again = pairing(1, rounds=500), pairing(1, rounds=500)
     for _ in range(64):
         env.step(both(num=1))

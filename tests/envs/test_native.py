@@ -11,8 +11,9 @@ import pytest
 
 from rookery.core.errors import CheckpointError, ConfigError, Diverged, EnvError, UsageError
 from rookery.core.rng import Streams
-from rookery.envs import EnvConfig, FromVector, InProcess, make, native_cartpole, native_pendulum
-from rookery.envs.native import Native
+from rookery.envs import EnvConfig, FromVector, InProcess, make
+from rookery.envs.engines import cartpole, pendulum
+from rookery.envs.engines.native import Native
 
 NAMES = ("CartPole-v1", "Pendulum-v1")
 
@@ -180,7 +181,7 @@ def test_other_dtypes_and_layouts_of_actions_are_taken_and_wrong_ones_named():
     wide[:, 0] = [0, 1, 1, 0]
     for action in (wide[:, 0], np.array([1, 0, 1, 0], np.int32), np.array([1, 0, 1, 0], np.uint8)):
         assert seen(env.step(action)) == seen(twin.step(np.array(action, np.int64)))
-    assert len(native_cartpole.advance.signatures) == 1  # the kernel was not compiled anew
+    assert len(cartpole.advance.signatures) == 1  # the kernel was not compiled anew
     with pytest.raises(UsageError, match=r"shape \(3,\).*expected shape \(4,\) and int64"):
         env.step(np.zeros(3, np.int64))
     with pytest.raises(UsageError, match="float32"):
@@ -245,10 +246,10 @@ def test_an_id_whose_entry_adds_wrappers_has_no_numba_engine():
     assert not spec.additional_wrappers
     gymnasium.registry["Wrapped-v0"] = wrapped
     try:
-        from rookery.envs.engines import own_task
+        from rookery.envs.builders.engines import own_task
 
         assert own_task(EnvConfig(id="Wrapped-v0")) is None
-        assert own_task(EnvConfig(id="CartPole-v1"))[0] is native_cartpole
-        assert own_task(EnvConfig(id="Pendulum-v1"))[0] is native_pendulum
+        assert own_task(EnvConfig(id="CartPole-v1"))[0] is cartpole
+        assert own_task(EnvConfig(id="Pendulum-v1"))[0] is pendulum
     finally:
         gymnasium.registry.pop("Wrapped-v0")

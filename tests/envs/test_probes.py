@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from rookery.core.rng import Streams
-from rookery.envs import EnvConfig, check_env, make, probes
+from rookery.envs import EnvConfig, check_env, make
+from rookery.envs.tasks import probes
 
 probes.register()
 IDS = sorted(name for name in gymnasium.registry if name.startswith("rookery/Probe"))

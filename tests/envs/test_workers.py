@@ -12,9 +12,9 @@ import pytest
 from gymnasium import spaces
 
 from rookery.core.errors import EnvError
+from rookery.envs.engines.inprocess import InProcess
 from rookery.envs.faults import FaultConfig
-from rookery.envs.inprocess import InProcess
-from rookery.envs.workers import Workers
+from rookery.envs.workers.parent import Workers
 
 pytestmark = pytest.mark.slow
 

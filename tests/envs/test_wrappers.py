@@ -11,7 +11,7 @@ from envs.sample_envs import Scripted
 from rookery.core.errors import ConfigError
 from rookery.core.rng import Streams
 from rookery.envs import EnvConfig, check_env, make
-from rookery.envs.goals import BitFlip
+from rookery.envs.tasks.goals import BitFlip
 
 
 class Echo(gymnasium.Env):

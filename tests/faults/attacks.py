@@ -88,7 +88,7 @@ def nodes_come_and_go(target, every):
     """A Ray cluster whose head has no room for workers: they live on nodes that are removed."""
     from ray.cluster_utils import Cluster
 
-    from rookery.run.raypool import Folder
+    from rookery.run.pools.ray import Folder
 
     folder = Folder()
     os.environ["RAY_TMPDIR"] = folder.path

@@ -13,7 +13,7 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.vector.utils import batch_space
 
-from rookery.envs.games import Pairing, Verdicts
+from rookery.envs.tasks.games import Pairing, Verdicts
 
 
 def first_to_make(mark: Path) -> bool:

@@ -14,8 +14,8 @@ import pytest
 from faults.commands import DQN, FAULTY, WALK, Cli, checkpoint, quick, summary
 from faults.fault_envs import marked
 from rookery.core import registry
-from rookery.run.manifest import commit_text
-from rookery.run.resolve import flat, load_config
+from rookery.run.checkpoints.manifest import commit_text
+from rookery.run.config.resolve import flat, load_config
 
 # --- the config -----------------------------------------------------------------------------------------------------------------
 
@@ -313,9 +313,9 @@ def test_a_malicious_checkpoint_is_refused_with_exit_4_and_nothing_is_executed(
 def test_a_config_cannot_call_the_standard_library_in_place_of_an_env_a_wrapper_or_an_encoder(
     cli: Cli, victim: Path, tmp_path: Path, key: str, words: list[str]
 ) -> None:
-    from rookery.core.overrides import parse_overrides
-    from rookery.core.provenance import Layer, Merged
-    from rookery.core.yamltext import read_file, write_text
+    from rookery.core.config.layers import Layer, Merged
+    from rookery.core.config.overrides import parse_overrides
+    from rookery.core.config.yaml import read_file, write_text
 
     config = victim / "config.yaml"
     tree = Merged([Layer("file", read_file(config)[0]), parse_overrides(words)]).tree

@@ -21,7 +21,7 @@ import pytest
 
 from rookery.core.errors import CheckpointError
 from rookery.core.segments import Segments
-from rookery.run.checkpoint import Checkpoints
+from rookery.run.checkpoints.checkpoints import Checkpoints
 
 pytestmark = pytest.mark.slow
 
@@ -143,7 +143,7 @@ import sys
 from pathlib import Path
 import numpy as np
 from rookery.core.errors import CheckpointError
-from rookery.run.checkpoint import Checkpoints
+from rookery.run.checkpoints.checkpoints import Checkpoints
 
 folder = Path(sys.argv[1])
 checkpoints = Checkpoints(folder, keep=5)
@@ -196,7 +196,7 @@ def test_a_read_only_folder_is_told_and_what_is_in_it_still_loads(two: Checkpoin
     from pathlib import Path
     import numpy as np
     from rookery.core.errors import CheckpointError
-    from rookery.run.checkpoint import Checkpoints
+    from rookery.run.checkpoints.checkpoints import Checkpoints
 
     checkpoints = Checkpoints(Path(sys.argv[1]))
     try:
@@ -496,7 +496,7 @@ def test_a_disk_that_is_too_small_for_two_replays_still_takes_the_second_checkpo
     import numpy as np
     from rookery.core.errors import CheckpointError
     from rookery.core.segments import Segments
-    from rookery.run.checkpoint import Checkpoints
+    from rookery.run.checkpoints.checkpoints import Checkpoints
 
     checkpoints = Checkpoints(Path(sys.argv[1]))
     rows, known = np.zeros((300, 1000)), {}

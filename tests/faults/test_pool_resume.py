@@ -7,7 +7,7 @@ import pytest
 
 from faults.commands import quick
 from rookery import Trainer, load_config
-from rookery.run.collector import Collector
+from rookery.run.collect.collector import Collector
 
 pytestmark = pytest.mark.slow
 

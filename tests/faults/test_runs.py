@@ -28,10 +28,10 @@ from faults.commands import (
     summary,
     wait_for,
 )
-from rookery.run.checkpoint import Checkpoints
-from rookery.run.folder import RunFolder
-from rookery.run.manifest import commit_text
-from rookery.run.statefile import read_state
+from rookery.run.checkpoints.checkpoints import Checkpoints
+from rookery.run.checkpoints.manifest import commit_text
+from rookery.run.checkpoints.statefile import read_state
+from rookery.run.experiment.folder import RunFolder
 
 
 @pytest.fixture(scope="module")
@@ -187,7 +187,7 @@ LOOK = """
 import json
 from pathlib import Path
 from rookery import Callback, Experiment
-from rookery.run.checkpoint import Checkpoints
+from rookery.run.checkpoints.checkpoints import Checkpoints
 
 checkpoints = Checkpoints(Path("{run}") / "checkpoints")
 found = {{}}

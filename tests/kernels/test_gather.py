@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rookery.data.stored import words
+from rookery.data.replay.leaf import words
 from rookery.kernels import gather
 from rookery.kernels.gather import (
     COUNT,

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from learn.test_goals import QUIET
+from rookery.run.config.resolve import load_config
 from rookery.run.evaluate import evaluate
-from rookery.run.resolve import load_config
 from rookery.run.trainer import Trainer
 
 pytestmark = [pytest.mark.slow, pytest.mark.matrix]  # hindsight over every algorithm and strategy

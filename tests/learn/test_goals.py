@@ -2,8 +2,8 @@
 
 import pytest
 
+from rookery.run.config.resolve import load_config
 from rookery.run.evaluate import evaluate
-from rookery.run.resolve import load_config
 from rookery.run.trainer import Trainer
 
 pytestmark = pytest.mark.slow

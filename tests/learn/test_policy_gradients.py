@@ -6,7 +6,7 @@ import torch
 
 from learn.test_probes import GAMMA, QUIET, greedy_return
 from rookery.core.tree import tree_map
-from rookery.run.resolve import load_config
+from rookery.run.config.resolve import load_config
 from rookery.run.trainer import Trainer
 
 pytestmark = pytest.mark.slow

@@ -6,8 +6,8 @@ import torch
 
 from rookery.core.tree import tree_map
 from rookery.equations.value import unscale
+from rookery.run.config.resolve import load_config
 from rookery.run.evaluate import evaluate
-from rookery.run.resolve import load_config
 from rookery.run.trainer import Trainer
 
 pytestmark = pytest.mark.slow

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from learn.test_probes import GAMMA, QUIET, REPLAY, greedy_return
-from rookery.run.resolve import load_config
+from rookery.run.config.resolve import load_config
 from rookery.run.trainer import Trainer
 
 pytestmark = pytest.mark.slow

@@ -22,9 +22,9 @@ import torch
 from learning.toys import Toy, learner, toy_batch
 from rookery.core.errors import CompileError
 from rookery.core.rng import Streams
-from rookery.learning import artefact, build, cache
-from rookery.learning.artefact import CODE, Damaged, examine, seal
-from rookery.learning.cache import PLAN, Cache, distrust
+from rookery.learning.compiled import artefact, build, cache
+from rookery.learning.compiled.artefact import CODE, Damaged, examine, seal
+from rookery.learning.compiled.cache import PLAN, Cache, distrust
 from rookery.learning.learner import Learner
 
 pytestmark = pytest.mark.slow
@@ -381,7 +381,7 @@ torch.set_num_threads(1)
 from pathlib import Path
 from learning.toys import Toy, learner, toy_batch
 from rookery.learning import artefact, build
-from rookery.learning.cache import Cache
+from rookery.learning.compiled.cache import Cache
 
 def compile_(graph, examples, scratch, path):
     (scratch / "update.pt2").write_bytes(b"half")

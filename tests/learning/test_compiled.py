@@ -17,9 +17,9 @@ from learning import toys
 from learning.toys import Plain, Toy, distance, learner, toy_batch
 from rookery.core.errors import BatchError, CompileError
 from rookery.core.rng import Streams
-from rookery.learning.artefact import CODE, PARTS, Damaged, examine, unavailable
-from rookery.learning.build import trace
-from rookery.learning.key import key_of
+from rookery.learning.compiled.artefact import CODE, PARTS, Damaged, examine, unavailable
+from rookery.learning.compiled.build import trace
+from rookery.learning.compiled.key import key_of
 from rookery.learning.learner import Learner, signature
 
 pytestmark = pytest.mark.slow
@@ -398,7 +398,7 @@ def test_machine_code_for_less_than_the_cpu_can_do_is_other_machine_code(monkeyp
 
 
 def test_an_error_of_the_compiler_is_quoted():
-    from rookery.learning.build import _first_line
+    from rookery.learning.compiled.build import _first_line
 
     error = RuntimeError(
         "C++ compile error\n\nCommand:\ng++ -c a.cpp\n\nOutput:\na.cpp:3: error: no room on the moon\na.cpp:4: error: x"

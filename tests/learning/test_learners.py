@@ -18,9 +18,9 @@ from rookery.core.counting import counting
 from rookery.core.errors import ConfigError, EnvError, LearnerLost
 from rookery.core.rng import Streams
 from rookery.equations.value import mean_valid
-from rookery.learning.leader import Leader
+from rookery.learning.group.follower import Recipe
+from rookery.learning.group.leader import Leader
 from rookery.learning.learner import Learner
-from rookery.learning.member import Recipe
 from rookery.nets import ModelConfig
 
 MEMORY = ModelConfig(hidden=(16,), core={"kind": "lstm", "size": 8})

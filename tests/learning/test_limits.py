@@ -6,7 +6,7 @@ import torch
 from learning.toys import Toy, distance, learner, toy_batch
 from rookery.core.errors import ConfigError
 from rookery.learning.optim import SGD, Adam, Optimiser, RMSprop, limit, once, shortened
-from rookery.learning.words import Rows
+from rookery.learning.update_words import Rows
 
 KINDS = [
     "clip_value",

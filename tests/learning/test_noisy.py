@@ -14,7 +14,7 @@ from rookery.core.rng import Streams
 from rookery.core.spec import spec_of
 from rookery.learning.learner import Learner
 from rookery.nets import ModelConfig, Noisy, noisy, resample
-from rookery.run.resolve import load_config
+from rookery.run.config.resolve import load_config
 from rookery.run.trainer import Trainer
 
 OBS, ACTIONS = spec_of(spaces.Box(-1, 1, (3,))), spec_of(spaces.Discrete(4))

@@ -69,7 +69,7 @@ def test_a_users_loss_gets_the_gradient_of_the_tape(loss):
 def test_our_own_losses_take_the_short_way(monkeypatch):
     taken = []
     monkeypatch.setattr(
-        "rookery.nets.chain.Cut.finish", lambda cut, known: taken.append((len(cut._calls), known is None))
+        "rookery.learning.short_path.Cut.finish", lambda cut, known: taken.append((len(cut._calls), known is None))
     )
     it = learner(DQN(DQNConfig(), BOX, Leaf("discrete", (), np.dtype(np.int64), (4,)), ModelConfig(hidden=[16])))
     rows = {"reward": torch.ones(8), "discount": torch.ones(8), "weight": torch.ones(8)}

@@ -1,4 +1,4 @@
-"""product.h: every shape and layout gives the product, and inductor takes it where it suits and nowhere else."""
+"""matmul.h: every shape and layout gives the product, and inductor takes it where it suits and nowhere else."""
 
 import ctypes
 import subprocess
@@ -8,13 +8,13 @@ import pytest
 import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from rookery.learning import product
-from rookery.learning.artefact import load
-from rookery.learning.build import _compile
-from rookery.learning.key import compiler, cpu_flags
+from rookery.learning.compiled import matmul
+from rookery.learning.compiled.artefact import load
+from rookery.learning.compiled.build import _compile
+from rookery.learning.compiled.key import compiler, cpu_flags
 
-OURS = torch.backends.cpu.get_cpu_capability() in product.WRITTEN_FOR
-pytestmark = pytest.mark.skipif("avx2" not in cpu_flags(), reason="product.h is written for CPUs with AVX2")
+OURS = torch.backends.cpu.get_cpu_capability() in matmul.WRITTEN_FOR
+pytestmark = pytest.mark.skipif("avx2" not in cpu_flags(), reason="matmul.h is written for CPUs with AVX2")
 
 WIDTHS = {  # of registers → what the compiler is told
     "avx2": ["-mavx2", "-mfma"],
@@ -45,7 +45,7 @@ def strides(rows, columns, turned):
 def library(tmp_path_factory, request):
     """All shapes and layouts, compiled once for each width of registers that this CPU has."""
     folder = tmp_path_factory.mktemp(request.param)
-    source = product.HEADER.read_text()
+    source = matmul.HEADER.read_text()
     for m, k, n in SHAPES:
         for name, (a, b) in LAYOUTS.items():
             numbers = (m, k, n, *strides(m, k, a), *strides(k, n, b), n)
@@ -117,7 +117,7 @@ def test_inductor_takes_it_for_float32_and_the_library_for_the_rest(tmp_path):
 def test_whoever_forbids_wide_registers_gets_none(monkeypatch):
     for capability, wide in (("AVX512", True), ("AVX2", False)):
         monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda told=capability: told)
-        assert ("#define ROOKERY_WIDE" in product.source()) is wide
+        assert ("#define ROOKERY_WIDE" in matmul.source()) is wide
 
 
 def matrix(rows, columns, dtype=torch.float32, stride=None, device="cpu"):
@@ -149,4 +149,4 @@ def matrix(rows, columns, dtype=torch.float32, stride=None, device="cpu"):
 def test_where_it_suits(monkeypatch, a, b, y, threads, capability, wanted):
     monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
     monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: capability)
-    assert product.suits(a, b, y) is wanted
+    assert matmul.suits(a, b, y) is wanted

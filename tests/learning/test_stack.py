@@ -7,9 +7,9 @@ import torch
 from torch._inductor.codegen import common
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from rookery.learning.artefact import load, unavailable
-from rookery.learning.build import _compile
-from rookery.learning.stack import MOST, OnStack
+from rookery.learning.compiled.artefact import load, unavailable
+from rookery.learning.compiled.build import _compile
+from rookery.learning.compiled.stack_buffers import MOST, OnStack
 
 
 @pytest.fixture

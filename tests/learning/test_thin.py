@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from learning.toys import Toy, learner, toy_batch
-from rookery.learning.build import trace
-from rookery.learning.thin import MOST, ROW, THIN, decompositions, is_thin, long_norm, product
+from rookery.learning.compiled.build import trace
+from rookery.learning.compiled.small_matmul import MOST, ROW, THIN, decompositions, is_thin, long_norm, product
 
 
 def test_a_product_worked_out_by_hand():

@@ -9,7 +9,7 @@ from gymnasium import spaces
 from pydantic import ValidationError
 from torch import nn
 
-from rookery.core.fields import comments_of
+from rookery.core.config.fields import comments_of
 from rookery.core.rng import seeded
 from rookery.core.spec import spec_of
 from rookery.nets import (

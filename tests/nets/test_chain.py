@@ -14,9 +14,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from rookery.core.spec import Leaf
 from rookery.equations.td import td_loss
 from rookery.learning.flat import FlatNetwork
-from rookery.learning.words import Eager
+from rookery.learning.short_path import Cut, Read, chain_of
+from rookery.learning.update_words import Eager
 from rookery.nets import QNetwork
-from rookery.nets.chain import Cut, Read, chain_of
 from rookery.nets.config import ModelConfig
 from rookery.nets.encoders import Encoder
 

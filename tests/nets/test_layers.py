@@ -7,12 +7,12 @@ from gymnasium import spaces
 from pydantic import ValidationError
 from torch import nn
 
+from rookery.core.config.yaml import read_file
 from rookery.core.errors import ConfigError
 from rookery.core.rng import seeded
 from rookery.core.spec import spec_of
-from rookery.core.yamltext import read_file
 from rookery.nets import ModelConfig, build_encoder
-from rookery.run.resolve import load_config
+from rookery.run.config.resolve import load_config
 
 VECTOR = spaces.Box(-1, 1, (3,))
 IMAGE = spaces.Box(0, 255, (12, 10, 3), np.uint8)

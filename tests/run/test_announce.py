@@ -11,11 +11,11 @@ import pytest
 from rich.console import Console as RichConsole
 
 from rookery.core.errors import ConfigError
-from rookery.learning import artefact, key
-from rookery.run.announce import announce
-from rookery.run.console import Console
-from rookery.run.parts import build_parts, cache_of, choose_mode
-from rookery.run.resolve import Config, load_config
+from rookery.learning.compiled import artefact, key
+from rookery.run.build import build_parts, cache_of, choose_mode
+from rookery.run.config.resolve import Config, load_config
+from rookery.run.experiment.announce import announce
+from rookery.run.report.sinks.console import Console
 
 
 def config(*overrides: str) -> Config:

@@ -16,10 +16,10 @@ import torch
 
 from rookery.core.errors import CheckpointError
 from rookery.core.rng import Streams
-from rookery.run import manifest as manifests
-from rookery.run.checkpoint import Checkpoints
-from rookery.run.manifest import Migration
-from rookery.run.statefile import MAX_HEADER_BYTES, encode, read_state, write_state
+from rookery.run.checkpoints import manifest as manifests
+from rookery.run.checkpoints.checkpoints import Checkpoints
+from rookery.run.checkpoints.manifest import Migration
+from rookery.run.checkpoints.statefile import MAX_HEADER_BYTES, encode, read_state, write_state
 
 DTYPES = [
     "bool",

@@ -13,7 +13,7 @@ from rookery.acting.rules import EpsilonGreedy
 from rookery.core.errors import UsageError
 from rookery.core.rng import Streams
 from rookery.envs import EnvConfig, make
-from rookery.run.collector import Collector
+from rookery.run.collect.collector import Collector
 
 
 class Ramp(gymnasium.Env):

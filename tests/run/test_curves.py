@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from rookery.core.errors import UsageError
-from rookery.core.statistics import band, iqm
-from rookery.run.curves import aligned, curve_of, grouped, read_run
-from rookery.run.plot import Words, draw, short
+from rookery.studies.curves import aligned, curve_of, grouped, read_run
+from rookery.studies.plot import Words, draw, short
+from rookery.studies.statistics import band, iqm
 
 
 def points(*pairs):

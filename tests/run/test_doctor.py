@@ -16,12 +16,12 @@ import torch
 from gymnasium import spaces
 
 from rookery.core.errors import EnvError
-from rookery.run import candidates, doctor, trial
-from rookery.run.candidates import CANDIDATES, OTHER, Candidate, Finding, amdahl
-from rookery.run.doctor import Diagnosis, examine
-from rookery.run.remarks import remarks
-from rookery.run.resolve import Config, load_config
-from rookery.run.trial import SHARES, open_trial
+from rookery.doctor import doctor, measure, suggestions
+from rookery.doctor.doctor import Diagnosis, examine
+from rookery.doctor.machine_notes import remarks
+from rookery.doctor.measure import SHARES, open_trial
+from rookery.doctor.suggestions import CANDIDATES, OTHER, Candidate, Finding, amdahl
+from rookery.run.config.resolve import Config, load_config
 
 pytestmark = pytest.mark.slow
 
@@ -64,7 +64,7 @@ def config(*overrides: str, algo: str = "dqn", env: str | None = None) -> Config
 def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    monkeypatch.setattr(candidates, "unavailable", lambda: "building takes longer than these tests may")
+    monkeypatch.setattr(suggestions, "unavailable", lambda: "building takes longer than these tests may")
 
 
 @pytest.fixture
@@ -90,13 +90,13 @@ def test_a_share_of_a_half_that_becomes_twice_as_fast_gains_a_third() -> None:
 
 def test_each_change_is_predicted_from_the_share_it_works_on() -> None:
     c = config("env.engine=gymnasium", env="CartPole-v1")
-    native = candidates.native_engine(c, finding(env=0.8))
+    native = suggestions.native_engine(c, finding(env=0.8))
     assert native is not None
     assert native.predicted == pytest.approx(1 / (0.2 + 0.8 / 4))
-    threads = candidates.two_threads(c, finding(update=0.0, work=10**9))
+    threads = suggestions.two_threads(c, finding(update=0.0, work=10**9))
     assert threads is not None
     assert threads.predicted == 1.0
-    often = candidates.fewer_evaluations(c, finding(eval=0.5))  # 50 % to 2 %: 25 times as seldom
+    often = suggestions.fewer_evaluations(c, finding(eval=0.5))  # 50 % to 2 %: 25 times as seldom
     assert often is not None
     assert often.overrides == ("eval.every_steps=250000",)
     assert often.predicted == pytest.approx(1 / (0.5 + 0.5 / 25))
@@ -104,17 +104,17 @@ def test_each_change_is_predicted_from_the_share_it_works_on() -> None:
 
 def test_changes_that_are_impossible_or_there_already_are_no_candidates() -> None:
     c = config("env.engine=native", env="CartPole-v1")
-    assert candidates.native_engine(c, finding(env=0.8)) is None
-    assert candidates.native_engine(config(env="CartPole-v1"), finding(env=0.8)) is None  # auto takes it by itself
-    assert candidates.native_engine(config(), finding(env=0.8)) is None  # a factory in Python
-    assert candidates.two_threads(c, finding(quota=1, update=1.0)) is None
-    assert candidates.one_thread(c, finding()) is None
-    assert candidates.fewer_checkpoints(c, finding(checkpoint=0.04)) is None
-    assert candidates.eager(c, finding()) is None
+    assert suggestions.native_engine(c, finding(env=0.8)) is None
+    assert suggestions.native_engine(config(env="CartPole-v1"), finding(env=0.8)) is None  # auto takes it by itself
+    assert suggestions.native_engine(config(), finding(env=0.8)) is None  # a factory in Python
+    assert suggestions.two_threads(c, finding(quota=1, update=1.0)) is None
+    assert suggestions.one_thread(c, finding()) is None
+    assert suggestions.fewer_checkpoints(c, finding(checkpoint=0.04)) is None
+    assert suggestions.eager(c, finding()) is None
 
 
 def test_more_envs_are_said_to_change_learning() -> None:
-    more = candidates.more_envs(config(env="CartPole-v1"), finding(act=0.5))
+    more = suggestions.more_envs(config(env="CartPole-v1"), finding(act=0.5))
     assert more is not None
     assert more.overrides == ("env.num=4",)
     assert (more.effect, more.learns_the_same) == (OTHER, False)
@@ -229,7 +229,7 @@ def test_an_interrupt_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyP
         assert list(tmp_path.iterdir()) != []
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(trial.Trial, "run", interrupted)
+    monkeypatch.setattr(measure.Trial, "run", interrupted)
     with pytest.raises(KeyboardInterrupt):
         examine(config(*FILL, env="CartPole-v1"), seconds=0.2)
     assert list(tmp_path.iterdir()) == []
@@ -257,7 +257,7 @@ def test_remarks_name_what_slows_the_machine(tmp_path: Path, monkeypatch: pytest
 
 
 def test_a_quiet_whole_machine_has_no_remarks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rookery.run.remarks.unavailable", lambda: None)
+    monkeypatch.setattr("rookery.doctor.machine_notes.unavailable", lambda: None)
     monkeypatch.setattr("sys.gettrace", lambda: None)
     assert remarks(config(), os.cpu_count() or 1, (1_000_000, 0.01), tmp_path) == []
 

@@ -11,14 +11,14 @@ from typing import Any
 
 import pytest
 
-from rookery.run import candidates, doctor, places
-from rookery.run.alone import Watch, step_alone
-from rookery.run.candidates import OTHER, SAME, Finding
-from rookery.run.doctor import Diagnosis, Outcome, examine
-from rookery.run.places import handing_round, handing_row, useful
-from rookery.run.remarks import idle_seconds
-from rookery.run.resolve import Config, load_config
-from rookery.run.trial import SHARES, open_trial
+from rookery.doctor import doctor, placement, suggestions
+from rookery.doctor.doctor import Diagnosis, Outcome, examine
+from rookery.doctor.env_timing import Watch, step_alone
+from rookery.doctor.machine_notes import idle_seconds
+from rookery.doctor.measure import SHARES, open_trial
+from rookery.doctor.placement import handing_round, handing_row, useful
+from rookery.doctor.suggestions import OTHER, SAME, Finding
+from rookery.run.config.resolve import Config, load_config
 
 QUICK = ["learning.mode=eager", "eval.every_steps=0", "log.sinks=[]"]
 FILL = ["store.min_fill=32", "store.batch_size=16", "store.updates_per_step=0.1"]
@@ -57,17 +57,17 @@ def test_as_many_processes_help_as_the_cpus_can_feed(
 
 def test_sleep_is_shared_by_all_processes_and_computing_by_the_cpus() -> None:
     c = config("env.num=4")
-    sleeps = places.env_workers(c, finding(0.0, 4e7, env=1.0))  # 4 × 10 ms, one after the other
+    sleeps = placement.env_workers(c, finding(0.0, 4e7, env=1.0))  # 4 × 10 ms, one after the other
     assert sleeps is not None
     assert sleeps.overrides == ("env.workers=subprocess", "env.workers.processes=4")
     assert sleeps.predicted == pytest.approx(4e7 / (1e7 + handing_row(4)))
-    computes = places.env_workers(c, finding(1.0, 4e7, env=0.5, update=0.5))
+    computes = placement.env_workers(c, finding(1.0, 4e7, env=0.5, update=0.5))
     assert computes is not None
     assert computes.overrides[1] == "env.workers.processes=2"  # the quota, though there are four envs
     assert computes.predicted == pytest.approx(1 / (0.5 + 0.5 * (2e7 + handing_row(2)) / 4e7))
     assert computes.effect == SAME
     three = config("env.num=3")  # two processes: one has two envs
-    found = places.env_workers(
+    found = placement.env_workers(
         three, Finding(dict.fromkeys(SHARES, 0.0) | {"env": 1.0}, "eager", 1, 2, 0, 1e7, 0, 1, 3e7, 1.0)
     )
     assert found is not None
@@ -76,14 +76,14 @@ def test_sleep_is_shared_by_all_processes_and_computing_by_the_cpus() -> None:
 
 def test_quick_envs_lose_in_processes_and_gain_in_one() -> None:
     quick = finding(1.0, 4e4, env=0.5, update=0.5)  # 40 µs for all four
-    found = places.env_workers(config("env.num=4"), quick)
+    found = placement.env_workers(config("env.num=4"), quick)
     assert found is not None
     assert found.predicted == pytest.approx(1 / (0.5 + 0.5 * (2e4 + handing_row(2)) / 4e4))
     assert found.predicted < 0.5
     assert "handing it to 2 processes about 160 µs" in found.note
     there = config("env.num=4", "env.workers=subprocess", "env.workers.processes=2")
     slow = Finding(quick.shares, "eager", 1, 2, 0, 2 * 2e5 / 4, 0.1, 1, 4e4, 1.0)  # a row takes 200 µs there
-    back = places.inline_envs(there, slow)
+    back = placement.inline_envs(there, slow)
     assert back is not None
     assert back.overrides == ("env.workers=inline",)
     assert back.predicted == pytest.approx(1 / (0.5 + 0.5 * 4e4 / 2e5))
@@ -91,13 +91,13 @@ def test_quick_envs_lose_in_processes_and_gain_in_one() -> None:
 
 def test_one_env_that_sleeps_is_told_to_have_company_which_changes_learning() -> None:
     shares = dict.fromkeys(SHARES, 0.0) | {"env": 1.0}
-    found = places.several_envs(config(), Finding(shares, "eager", 1, 2, 0, 1e7, 0.1, 1, 1e7, 0.0))
+    found = placement.several_envs(config(), Finding(shares, "eager", 1, 2, 0, 1e7, 0.1, 1, 1e7, 0.0))
     assert found is not None
     assert found.overrides == ("env.num=8", "env.workers=subprocess", "env.workers.processes=8")
     assert found.predicted == pytest.approx(8 * 1e7 / (1e7 + handing_row(8)))
     assert not found.learns_the_same
-    assert places.several_envs(config("env.num=4"), finding(0.0, 4e7, env=1.0)) is None
-    quick = places.several_envs(
+    assert placement.several_envs(config("env.num=4"), finding(0.0, 4e7, env=1.0)) is None
+    quick = placement.several_envs(
         config(), Finding(shares, "eager", 1, 2, 0, 1e4, 0.1, 1, 1e4, 1.0)
     )  # 10 µs of computing
     assert quick is not None
@@ -105,13 +105,13 @@ def test_one_env_that_sleeps_is_told_to_have_company_which_changes_learning() ->
 
 
 def test_a_pool_has_the_same_envs_in_all_and_hands_over_once_a_round() -> None:
-    found = places.process_pool(config("env.num=4"), finding(0.0, 4e7, rows=8, env=0.8, act=0.1, update=0.1))
+    found = placement.process_pool(config("env.num=4"), finding(0.0, 4e7, rows=8, env=0.8, act=0.1, update=0.1))
     assert found is not None
     assert found.overrides == ("pool=process", "pool.workers=4", "env.num=1")
     step = 1e7 / 0.8
     act = 0.1 * step * 2  # four workers choose on two CPUs, each as often as one did for all
     assert found.predicted == pytest.approx(step / (0.1 * step + 1e7 / 4 + act + handing_round(4) / 32))
-    several = places.process_pool(config("pool.workers=2", "env.num=2"), finding(1.0, 4e7, env=1.0))
+    several = placement.process_pool(config("pool.workers=2", "env.num=2"), finding(1.0, 4e7, env=1.0))
     assert several is not None
     assert several.overrides == ("pool=process",)
     assert "bit for bit" in several.note
@@ -120,35 +120,37 @@ def test_a_pool_has_the_same_envs_in_all_and_hands_over_once_a_round() -> None:
 def test_asynchronous_pools_are_considered_only_where_the_algorithm_allows_it_and_never_advised() -> None:
     f = finding(0.0, 4e7, rows=8, env=0.5, update=0.5)
     for algo in ("dqn", "impala", "appo"):
-        found = places.asynchronous(config("env.num=4", algo=algo), f)
+        found = placement.asynchronous(config("env.num=4", algo=algo), f)
         assert found is not None
         assert found.overrides[-2:] == ("pool.mode=async", "pool.ahead=1")
         assert found.effect == OTHER
         assert found.predicted == pytest.approx(2.0)  # learning alone: collecting hides behind it
     for algo in ("ppo", "a2c"):
-        assert places.asynchronous(config("env.num=4", algo=algo), f) is None
-    assert places.asynchronous(config("train.max_episodes=9", "env.num=4"), f) is None
+        assert placement.asynchronous(config("env.num=4", algo=algo), f) is None
+    assert placement.asynchronous(config("train.max_episodes=9", "env.num=4"), f) is None
 
 
 def test_learners_halve_a_large_update_and_slow_a_small_one_down() -> None:
     shares = dict.fromkeys(SHARES, 0.0) | {"update": 1.0}
-    large = places.two_learners(config(), Finding(shares, "eager", 1, 2, 10**9, 1e8, 1.0))  # 100 ms
+    large = placement.two_learners(config(), Finding(shares, "eager", 1, 2, 10**9, 1e8, 1.0))  # 100 ms
     assert large is not None
     assert large.predicted == pytest.approx(100 / 51.5)
-    small = places.two_learners(config(), Finding(shares, "eager", 1, 2, 10**6, 1e6, 1.0))  # 1 ms
+    small = placement.two_learners(config(), Finding(shares, "eager", 1, 2, 10**6, 1e6, 1.0))  # 1 ms
     assert small is not None
     assert small.predicted == pytest.approx(1 / 2)
-    assert places.two_learners(config(), Finding(shares, "eager", 1, 1, 10**9, 1e8, 1.0)) is None
-    assert places.two_learners(config("learning.learners=2"), Finding(shares, "eager", 1, 2, 10**9, 1e8, 1.0)) is None
+    assert placement.two_learners(config(), Finding(shares, "eager", 1, 1, 10**9, 1e8, 1.0)) is None
+    assert (
+        placement.two_learners(config("learning.learners=2"), Finding(shares, "eager", 1, 2, 10**9, 1e8, 1.0)) is None
+    )
 
 
 def test_what_cannot_be_stepped_in_processes_or_is_so_already_is_no_candidate() -> None:
     f = finding(0.0, 4e7, env=1.0)
-    assert places.env_workers(config(), f) is None  # one env
-    assert places.env_workers(config("env.num=4", "env.engine=native", env="CartPole-v1"), f) is None
-    assert places.env_workers(config("env.num=4", "env.workers=subprocess", "env.workers.processes=4"), f) is None
-    assert places.inline_envs(config(), f) is None
-    assert places.local_pool(config(), f) is None
+    assert placement.env_workers(config(), f) is None  # one env
+    assert placement.env_workers(config("env.num=4", "env.engine=native", env="CartPole-v1"), f) is None
+    assert placement.env_workers(config("env.num=4", "env.workers=subprocess", "env.workers.processes=4"), f) is None
+    assert placement.inline_envs(config(), f) is None
+    assert placement.local_pool(config(), f) is None
 
 
 def test_a_loaded_machine_is_not_taken_for_sleep() -> None:
@@ -186,7 +188,7 @@ def test_what_needs_cpus_that_others_have_is_not_said_to_be_useless(
 ) -> None:
     trial: Any = SimpleNamespace(idle=idle, per_step=lambda: 1.0, setup_seconds=0.0)
     outcome = Outcome(list(overrides), predicted, SAME, "", measured=0.94)
-    doctor._judge(outcome, candidates.Candidate(overrides, predicted, SAME), config(), trial, trial)
+    doctor._judge(outcome, suggestions.Candidate(overrides, predicted, SAME), config(), trial, trial)
     assert (outcome.why_not, outcome.advised) == (told, False)
 
 
@@ -204,7 +206,7 @@ def test_idle_cpus_are_read_from_the_kernel(tmp_path: Path) -> None:
 def two_cpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    monkeypatch.setattr(candidates, "unavailable", lambda: "building takes longer than these tests may")
+    monkeypatch.setattr(suggestions, "unavailable", lambda: "building takes longer than these tests may")
     monkeypatch.setattr(doctor, "cpu_quota", lambda: 2)
 
 

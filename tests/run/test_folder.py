@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from rookery.core.errors import UsageError
-from rookery.run.folder import RunFolder, plain, write_json_atomic
+from rookery.run.experiment.folder import RunFolder, plain, write_json_atomic
 
 
 def finished_run(path: Path) -> Path:
@@ -112,7 +112,7 @@ def test_resume_and_read_want_a_run(tmp_path: Path) -> None:
 HOLD = """
 import os, sys, time
 from pathlib import Path
-from rookery.run.folder import RunFolder
+from rookery.run.experiment.folder import RunFolder
 folder = RunFolder.create(Path(sys.argv[1]).parent, "x", "resume", Path(sys.argv[1]))
 folder.config.write_text("")
 worker = os.fork()

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from rookery import ConfigError, Experiment, Trainer, evaluate_run, load_config
-from rookery.envs.goals import BitFlip, Reach
+from rookery.envs.tasks.goals import BitFlip, Reach
 
 pytestmark = pytest.mark.slow
 

@@ -10,7 +10,7 @@ from gymnasium import spaces
 
 from rookery import ConfigError, Trainer, load_config
 from rookery.acting.actor import Actor, Message
-from rookery.acting.judge import Judge
+from rookery.acting.initial_priority import Judge
 from rookery.acting.rules import EpsilonGreedy
 from rookery.core.chunk import Chunk
 from rookery.core.spec import Leaf
@@ -135,13 +135,13 @@ SINGLE = {
 }
 PLAYERS = {
     **SINGLE,
-    "env": {"id": "rookery.envs.games:Visitors", "api": "parallel", "num": 2},
+    "env": {"id": "rookery.envs.tasks.games:Visitors", "api": "parallel", "num": 2},
     "players": {"one": {}, "other": {}},
     "seats": {"early": {"one": 1, "other": 1}, "steady": "one", "late": "other"},
 }
 TURNS = {
     **PLAYERS,
-    "env": {"id": "rookery.envs.games:Verdicts", "api": "turns", "num": 2},
+    "env": {"id": "rookery.envs.tasks.games:Verdicts", "api": "turns", "num": 2},
     "seats": {"first": {"one": 1, "other": 1}, "second": {"one": 2, "other": 1}},
 }
 SEQUENCES = {

@@ -65,7 +65,7 @@ def test_a_run_with_demonstrations_resumes_exactly_and_learns_from_them(tmp_path
 
 @pytest.mark.matrix
 def test_a_compiled_update_learns_from_demonstrations_as_an_eager_one(tmp_path: Path) -> None:
-    from rookery.learning.artefact import unavailable
+    from rookery.learning.compiled.artefact import unavailable
 
     if unavailable():
         pytest.skip(str(unavailable()))

@@ -15,8 +15,9 @@ from rookery.core.chunk import Chunk
 from rookery.core.errors import CheckpointError
 from rookery.core.segments import Segments
 from rookery.core.spec import Leaf
-from rookery.data import ReplayConfig, ReplayStore, changes
-from rookery.run.checkpoint import Checkpoints
+from rookery.data import ReplayConfig, ReplayStore
+from rookery.data.replay import changed_pieces as changes
+from rookery.run.checkpoints.checkpoints import Checkpoints
 
 PAIR = Leaf("box", (2,), np.dtype(np.float32))
 CHOICE = Leaf("discrete", (), np.dtype(np.int64), (5,))

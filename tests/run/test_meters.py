@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from rookery.core.chunk import EpisodeEnd
-from rookery.run.clock import ENV, EVAL, OTHER, UPDATE, PhaseClock, Rates
-from rookery.run.meters import CustomMeter, EpisodeMeter, Meters, UpdateMeter, Window
-from rookery.run.statefile import read_state, write_state
+from rookery.run.checkpoints.statefile import read_state, write_state
+from rookery.run.report.clock import ENV, EVAL, OTHER, UPDATE, PhaseClock, Rates
+from rookery.run.report.meters import CustomMeter, EpisodeMeter, Meters, UpdateMeter, Window
 
 
 def episode(total: float, length: int, **metrics: float) -> EpisodeEnd:

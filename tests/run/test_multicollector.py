@@ -14,11 +14,12 @@ from rookery.core.chunk import Chunk, taken
 from rookery.core.rng import Streams
 from rookery.core.spec import Leaf
 from rookery.data.config import ReplayConfig
-from rookery.data.replay import ReplayStore
-from rookery.envs import EnvConfig, games, make_multi
-from rookery.run.chunks import decided
-from rookery.run.multicollector import MultiCollector
-from rookery.run.seats import Seats
+from rookery.data.replay.store import ReplayStore
+from rookery.envs import EnvConfig, make_multi
+from rookery.envs.tasks import games
+from rookery.run.collect.chunks import decided
+from rookery.run.collect.multicollector import MultiCollector
+from rookery.run.collect.seats import Seats
 
 GAMES = {
     "parallel": (games.Pairing, {"left": {"a": 1.0}, "right": {"b": 1.0}}),
@@ -53,7 +54,7 @@ def actor(player, actions, memory=None, epsilon=0.0):
 
 def collector(name, num=2, seed=0, **more):
     game, chances = GAMES[name]
-    config = EnvConfig(id=f"rookery.envs.games:{game.__name__}", api=APIS[game])
+    config = EnvConfig(id=f"rookery.envs.tasks.games:{game.__name__}", api=APIS[game])
     streams = Streams(seed)
     env = make_multi(config, count=num, purpose="train", streams=streams)
     seats = Seats(chances, num, streams.numpy("seats"))

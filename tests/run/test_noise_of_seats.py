@@ -10,9 +10,9 @@ from rookery.acting.noise import OrnsteinUhlenbeck
 from rookery.core.rng import Streams
 from rookery.core.spec import spec_of
 from rookery.envs import EnvConfig, make, make_multi
-from rookery.run.collector import Collector
-from rookery.run.multicollector import MultiCollector
-from rookery.run.seats import Seats
+from rookery.run.collect.collector import Collector
+from rookery.run.collect.multicollector import MultiCollector
+from rookery.run.collect.seats import Seats
 
 ACTION = spaces.Box(-1.0, 1.0, (1,), np.float32)
 SEEN = spaces.Box(-1.0, 1.0, (1,), np.float32)

@@ -6,7 +6,7 @@ import torch
 from rookery import ConfigError, Trainer, load_config
 
 VERDICTS = {
-    "env": {"id": "rookery.envs.games:Verdicts", "api": "turns", "num": 2},
+    "env": {"id": "rookery.envs.tasks.games:Verdicts", "api": "turns", "num": 2},
     "algo": {"name": "dqn", "epsilon": 0.2},
     "model": {"hidden": [8]},
     "store": {"min_fill": 40, "batch_size": 8, "capacity": 2000},

@@ -12,7 +12,7 @@ from rookery.run.evaluate import evaluate_run
 pytestmark = pytest.mark.slow
 
 PAIRING = {
-    "env": {"id": "rookery.envs.games:Pairing", "api": "parallel", "num": 4},
+    "env": {"id": "rookery.envs.tasks.games:Pairing", "api": "parallel", "num": 4},
     "model": {"hidden": [32]},
     "players": {
         "thinker": {
@@ -29,7 +29,7 @@ PAIRING = {
     "learning": {"mode": "eager"},
 }
 MEMORIES = {
-    "env": {"id": "rookery.envs.games:Visitors", "api": "parallel", "num": 2},
+    "env": {"id": "rookery.envs.tasks.games:Visitors", "api": "parallel", "num": 2},
     "model": {"hidden": [8], "core": {"kind": "gru", "size": 4}, "normalise_obs": True},
     "players": {
         "old": {
@@ -44,7 +44,7 @@ MEMORIES = {
     "learning": {"mode": "eager"},
 }
 TURNS = {
-    "env": {"id": "rookery.envs.games:Verdicts", "api": "turns", "num": 2},
+    "env": {"id": "rookery.envs.tasks.games:Verdicts", "api": "turns", "num": 2},
     "algo": {"name": "dqn", "lr": 5e-3, "gamma": 0.5, "epsilon": 0.2, "n_step": 2, "target_every": 20},
     "model": {"hidden": [32]},
     "store": {"min_fill": 64, "capacity": 4000, "priority": {}},

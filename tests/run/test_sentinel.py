@@ -13,9 +13,9 @@ import pytest
 import torch
 
 from rookery.core.errors import Diverged
-from rookery.run.config import SentinelConfig
-from rookery.run.sentinel import CRITIC_PATIENCE, ENTROPY_PATIENCE, Sentinel, save_batch
-from rookery.run.statefile import read_state
+from rookery.run.checkpoints.statefile import read_state
+from rookery.run.config.sections import SentinelConfig
+from rookery.run.report.sentinel import CRITIC_PATIENCE, ENTROPY_PATIENCE, Sentinel, save_batch
 
 NAMES = ("q/loss", "q/grad_norm", "target_mean")
 

@@ -12,7 +12,7 @@ import time
 
 import pytest
 
-from rookery.run.signals import SAME, SIGNALS, Preemption
+from rookery.run.experiment.signals import SAME, SIGNALS, Preemption
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGUSR1])
@@ -65,7 +65,7 @@ def in_a_child(code: str) -> subprocess.CompletedProcess[str]:
 def test_the_second_sigterm_ends_the_process() -> None:
     done = in_a_child("""
         import os, signal, time
-        from rookery.run.signals import Preemption
+        from rookery.run.experiment.signals import Preemption
         with Preemption() as preemption:
             os.kill(os.getpid(), signal.SIGTERM)
             print("asked", preemption.requested, flush=True)
@@ -80,7 +80,7 @@ def test_the_second_sigterm_ends_the_process() -> None:
 def test_a_forked_worker_obeys_the_first_signal() -> None:
     done = in_a_child("""
         import os, signal, time
-        from rookery.run.signals import Preemption
+        from rookery.run.experiment.signals import Preemption
         with Preemption() as preemption:
             worker = os.fork()
             if worker == 0:

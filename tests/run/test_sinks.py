@@ -20,9 +20,9 @@ import pytest
 from rich.console import Console as RichConsole
 
 from rookery.core.errors import UsageError
-from rookery.run.console import LINE_SECONDS, REFRESH_SECONDS, Console
-from rookery.run.logs import TextLog
-from rookery.run.sinks import Background, Histogram, Image, JsonLines, Sinks, Table, TensorBoard, Video
+from rookery.run.experiment.logs import TextLog
+from rookery.run.report.sinks import Background, Histogram, Image, JsonLines, Sinks, Table, TensorBoard, Video
+from rookery.run.report.sinks.console import LINE_SECONDS, REFRESH_SECONDS, Console
 
 
 def lines_of(folder: Path) -> list[Any]:

@@ -14,12 +14,13 @@ import torch
 from gymnasium import spaces
 
 from rookery.acting.actor import Actor
-from rookery.run import experiment, threads
+from rookery.run import threads
+from rookery.run.build import build_parts
+from rookery.run.config.resolve import load_config
 from rookery.run.evaluate import evaluate_run
-from rookery.run.experiment import Experiment
+from rookery.run.experiment import experiment
+from rookery.run.experiment.experiment import Experiment
 from rookery.run.machine import one_thread
-from rookery.run.parts import build_parts
-from rookery.run.resolve import load_config
 from rookery.run.threads import GRAIN, thread_gain, threads_for, work_of
 
 TINY = [

@@ -21,7 +21,7 @@ from rookery import (
     register,
 )
 from rookery.run import machine
-from rookery.run.sinks import Histogram, Table
+from rookery.run.report.sinks import Histogram, Table
 
 TREE = {
     "algo": {"name": "dqn", "target_every": 20, "lr": 5e-3, "epsilon": 0.3},
@@ -409,7 +409,7 @@ def test_a_state_that_cannot_be_saved_ends_the_run_at_once(tmp_path):
 def test_a_run_resumed_with_other_libraries_says_so(tmp_path, monkeypatch):
     Experiment(config(train={"max_steps": 200}), out=tmp_path / "run").train()
     now = machine.fingerprint() | {"torch": "9.9"}
-    monkeypatch.setattr("rookery.run.experiment.fingerprint", lambda: now)
+    monkeypatch.setattr("rookery.run.experiment.experiment.fingerprint", lambda: now)
     result = Experiment(config(), out=tmp_path / "run", on_exists="resume").train()
     assert "torch" in result.summary["exact"]
     assert "now 9.9" in result.summary["exact"]

@@ -8,7 +8,7 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-from rookery.envs.goals import BitFlip
+from rookery.envs.tasks.goals import BitFlip
 
 
 def note(index, seed, t):

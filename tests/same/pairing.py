@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from rookery.envs.games import Pairing
+from rookery.envs.tasks.games import Pairing
 
 
 class CountingPairing(Pairing):

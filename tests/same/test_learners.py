@@ -8,7 +8,7 @@ import pytest
 
 from rookery import Experiment, Trainer, load_config
 from rookery.core.errors import ConfigError, LearnerLost
-from rookery.run.callbacks import Callback
+from rookery.run.callbacks.base import Callback
 from same.test_env_workers import CASES
 
 pytestmark = pytest.mark.slow

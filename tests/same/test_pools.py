@@ -6,9 +6,9 @@ import signal
 import pytest
 
 from rookery import Experiment, Trainer, load_config
-from rookery.core.cpus import cpu_quota
 from rookery.core.errors import ConfigError, EnvError
-from rookery.run.callbacks import Callback
+from rookery.core.system.cpus import cpu_quota
+from rookery.run.callbacks.base import Callback
 from same.test_env_workers import CASES
 from same.test_env_workers import COMMON as WORDS
 

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from rookery.core import registry
-from rookery.core.statistics import interval, iqm
+from rookery.studies.gates import GATES
+from rookery.studies.statistics import interval, iqm
 from rookery.zoo import Result, curves_of, points_of, results
-from rookery.zoo.gates import GATES
 
 CURVES = Path(__file__).resolve().parents[2] / "docs" / "curves"
 GOLD = sorted(name for name, result in results().items() if result.status == "gold")

@@ -10,10 +10,10 @@ import time
 import pytest
 
 from rookery.core.errors import ConfigError, RookeryError, UsageError
-from rookery.run import seeds
-from rookery.run.seeds import Crew, Judged, Plan
-from rookery.zoo.gates import GATES, Gate
-from rookery.zoo.verify import Verdict, gate_of, jobs_for, line_of, summary_of, together
+from rookery.studies import seeds
+from rookery.studies.gates import GATES, Gate
+from rookery.studies.seeds import Crew, Judged, Plan
+from rookery.studies.verify import Verdict, gate_of, jobs_for, line_of, summary_of, together
 
 # a program with the same words as `rookery`: run folders hold what their seed says
 STAND_IN = """

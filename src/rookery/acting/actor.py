@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from rookery.acting.fast_forward import Quick, quick
 from rookery.acting.memory import Memory, Seats
-from rookery.acting.quick import Quick, quick
 from rookery.acting.rules import Arrays, Rule, RuleWithMemory
 from rookery.core.spec import mask_of
 from rookery.core.tree import Tree, leaves, tree_map, tree_take

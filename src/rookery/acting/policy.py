@@ -8,7 +8,7 @@ import numpy as np
 
 from rookery.acting.actor import Actor
 from rookery.acting.frames import Frames
-from rookery.core.batch import Batch
+from rookery.core.batch.batch import Batch
 from rookery.core.spec import Leaf
 from rookery.core.tree import Tree, leaves, tree_map
 

@@ -1,7 +1,7 @@
 """Algorithm: the mathematics of learning. It knows no env, no store, no process and no file.
 
 A subclass is one file: equations in its docstring, a frozen config, networks, `outputs` and a rule for acting, `prepare` and
-named updates for learning. The words that an update may use are in `rookery.learning.words`.
+named updates for learning. The words that an update may use are in `rookery.learning.update_words`.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from torch import Tensor, nn
 
 from rookery.acting.rules import Rule
 from rookery.algos.choice import instead, remembering
+from rookery.core.config.section import Section
 from rookery.core.errors import ConfigError
 from rookery.core.schedule import Schedule, until
-from rookery.core.section import Section
 from rookery.core.spec import Leaf, describe, mask_of
 from rookery.core.tree import Tree
-from rookery.data.sequences import Window
+from rookery.data.replay.sequences import Window
 from rookery.learning.learner import Learner, Outputs
 from rookery.learning.optim import LimitKind, Optimiser
 

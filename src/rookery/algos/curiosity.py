@@ -24,7 +24,7 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
-from rookery.core.section import Section
+from rookery.core.config.section import Section
 from rookery.core.spec import Leaf
 from rookery.core.tree import Tree, tree_take
 from rookery.equations.distributions import logp_entropy

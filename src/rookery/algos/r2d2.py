@@ -24,7 +24,7 @@ from rookery.algos.base import AlgoConfig, Algorithm, GradConfig, Positive, Shar
 from rookery.core.schedule import Schedule
 from rookery.core.spec import mask_of
 from rookery.core.tree import Tree, tree_map, tree_take
-from rookery.data.sequences import Window
+from rookery.data.replay.sequences import Window
 from rookery.equations.sequences import n_step_targets, sequence_priority
 from rookery.equations.value import double_q, mean_valid, pick, rescale, unscale
 from rookery.learning.optim import Adam, Optimiser

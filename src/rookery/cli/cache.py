@@ -20,7 +20,7 @@ def cache(
     """
     import time
 
-    from rookery.learning.cache import Cache, default_folder
+    from rookery.learning.compiled.cache import Cache, default_folder
 
     there = Cache(folder.expanduser().absolute() if folder else default_folder())
     if clear:

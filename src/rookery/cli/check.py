@@ -19,8 +19,8 @@ def check_env(
     """
     from rookery.core import registry
     from rookery.core.errors import EnvError, UsageError
-    from rookery.envs.build import find_spec
-    from rookery.envs.checker import check_env as check
+    from rookery.envs.builders.single import find_spec
+    from rookery.envs.check.checker import check_env as check
     from rookery.envs.config import Api
 
     if ":" not in env and env not in registry.names("env"):

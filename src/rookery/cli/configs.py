@@ -25,8 +25,8 @@ def show(
     as_json: bool = typer.Option(False, "--json", help="JSON instead of YAML."),
 ) -> None:
     """Print the whole config that `rookery train` would use with the same words."""
-    from rookery.core.yamltext import write_text
-    from rookery.run.resolve import flat
+    from rookery.core.config.yaml import write_text
+    from rookery.run.config.resolve import flat
 
     named, extra = sources.sort_words(words), sources.as_overrides(algo, env, None)
     if named.preset and Path(named.preset).is_dir():
@@ -47,7 +47,7 @@ def diff(
     as_json: bool = typer.Option(False, "--json", help="One JSON object on standard output."),
 ) -> None:
     """Print the keys in which two configs differ."""
-    from rookery.run.resolve import diff as difference
+    from rookery.run.config.resolve import diff as difference
 
     found = difference(sources.any_config(a), sources.any_config(b))
     if as_json:
@@ -62,7 +62,7 @@ def diff(
 @app.command("schema")
 def schema(algo: str = typer.Argument(..., help="Algorithm, as in `rookery list algos`.")) -> None:
     """Print the JSON schema of a config."""
-    from rookery.run.resolve import json_schema
+    from rookery.run.config.resolve import json_schema
 
     typer.echo(json.dumps(json_schema(algo), indent=2))
 
@@ -70,8 +70,8 @@ def schema(algo: str = typer.Argument(..., help="Algorithm, as in `rookery list 
 @app.command("keys")
 def keys(algo: str = typer.Argument(..., help="Algorithm, as in `rookery list algos`.")) -> None:
     """Print every key of a config with default, type and meaning."""
-    from rookery.core.fields import keys_of
-    from rookery.run.resolve import models_of
+    from rookery.core.config.fields import keys_of
+    from rookery.run.config.resolve import models_of
 
     for section, model in models_of(algo).items():
         typer.echo(f"\n{section}: {(model.__doc__ or '').strip().splitlines()[0]}")

@@ -13,7 +13,7 @@ import typer
 from rookery.cli import sources
 
 if TYPE_CHECKING:
-    from rookery.run.doctor import Diagnosis, Outcome
+    from rookery.doctor.doctor import Diagnosis, Outcome
 
 _WORDS = {
     "env": "stepping the envs",
@@ -46,7 +46,7 @@ def doctor(
     if named.preset and Path(named.preset).is_file() and file is None:
         named, file = sources.Words(None, named.overrides), Path(named.preset)
     config, factory = sources.described(named, file, extra)
-    from rookery.run.doctor import examine
+    from rookery.doctor.doctor import examine
 
     found = examine(config, seconds, factory, say=lambda text: typer.echo(f"{text} …", err=True))
     start = ["-c", str(file)] if file else [named.preset] if named.preset else []
@@ -59,7 +59,7 @@ def doctor(
 
 
 def _lines(found: Diagnosis, command: str) -> Iterator[str]:
-    from rookery.run.places import duration
+    from rookery.doctor.placement import duration
 
     yield f"{found.steps_per_second:.0f} env steps/s, {found.updates_per_second:.0f} updates/s"
     yield f"{found.bound}"
@@ -106,7 +106,7 @@ def _advice(found: Diagnosis, command: str) -> Iterator[str]:
 
 def _with(command: str, outcome: Outcome) -> str:
     """The command with the changes in place of what it says of the same keys."""
-    from rookery.core.overrides import parse_override
+    from rookery.core.config.overrides import parse_override
 
     keys = {parse_override(text)[0] for text in outcome.overrides}
     kept = [

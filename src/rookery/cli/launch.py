@@ -15,7 +15,7 @@ from rookery.cli import recipes, sources
 from rookery.core.errors import UsageError
 
 if TYPE_CHECKING:
-    from rookery.run.resolve import Config
+    from rookery.run.config.resolve import Config
 
 app = typer.Typer(
     help="Train on a cluster: Slurm, or Kubernetes with KubeRay.", no_args_is_help=True, rich_markup_mode=None
@@ -98,7 +98,7 @@ def k8s(
 
     rookery launch k8s cartpole-ppo pool.workers=7 --nodes 2 --image me/rookery:1 --claim runs --dry-run
     """
-    from rookery.core.yamltext import write_text
+    from rookery.core.config.yaml import write_text
 
     start, config = _described(words, file, algo, env, seed)
     name = _plain(name or _name(words, config))

@@ -14,7 +14,7 @@ from rookery.core import registry
 from rookery.core.errors import UsageError
 
 if TYPE_CHECKING:
-    from rookery.core.fields import Key
+    from rookery.core.config.fields import Key
 
 _KINDS = {f"{kind}s": kind for kind in registry.KINDS}
 
@@ -39,7 +39,7 @@ def explain(
     name: str = typer.Argument(..., metavar="ALGO|MODULE:CLASS", help="As in `rookery list algos`, or your own."),
 ) -> None:
     """Explain an algorithm: equations, options, metrics."""
-    from rookery.core.fields import keys_of
+    from rookery.core.config.fields import keys_of
 
     name = name.removeprefix("algo.")
     algorithm = registry.load(name) if ":" in name else registry.lookup("algo", name)
@@ -49,7 +49,7 @@ def explain(
     typer.echo("\nOptions")
     show_keys(keys_of(algorithm.Config, "algo"))
     if algorithm.defaults:
-        from rookery.run.resolve import flat
+        from rookery.run.config.resolve import flat
 
         typer.echo("\nPrefers, in other sections")
         for key, value in flat(algorithm.defaults).items():
@@ -102,11 +102,11 @@ def _rows(kind: str) -> list[dict[str, Any]]:
     if kind == "env":
         import gymnasium
 
-        from rookery.envs import chains, goals, probes
+        from rookery.envs.tasks import chain, goals, probes
 
         probes.register()
         goals.register()
-        chains.register()
+        chain.register()
         known = {row["name"] for row in rows}
         specs = sorted(gymnasium.registry.items())
         rows += [

@@ -11,7 +11,7 @@ from rookery.core import registry
 from rookery.core.errors import UsageError
 
 if TYPE_CHECKING:
-    from rookery.run.curves import Curve
+    from rookery.studies.curves import Curve
 
 METRIC = "eval/return_mean"
 
@@ -34,8 +34,8 @@ def plot(
         raise UsageError(
             f"of the preset {presets[0]} only evaluations by env steps are stored, so --metric and --x cannot be given with it"
         )
-    from rookery.run.curves import grouped, read_run
-    from rookery.run.plot import Words, draw
+    from rookery.studies.curves import grouped, read_run
+    from rookery.studies.plot import Words, draw
 
     stored = [_stored(preset) for preset in presets]
     metric = metric or _common({name for name, _, _ in stored})
@@ -61,7 +61,7 @@ def _common(metrics: set[str]) -> str:
 
 def _stored(preset: str) -> tuple[str, str, Curve]:
     """(metric, env, curve) of a preset that was measured."""
-    from rookery.run.curves import curve_of
+    from rookery.studies.curves import curve_of
     from rookery.zoo import curves_of, points_of
 
     if preset not in registry.names("preset"):

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 from rookery.core.errors import CheckpointError, ConfigError, UsageError
 
 if TYPE_CHECKING:
-    from rookery.run.experiment import Experiment
-    from rookery.run.resolve import Config
+    from rookery.run.config.resolve import Config
+    from rookery.run.experiment.experiment import Experiment
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ def sort_words(words: Sequence[str] | None) -> Words:
 
 def as_overrides(algo: str | None, env: str | None, seed: int | None, cluster: str | None = None) -> list[str]:
     """`--algo`, `--env`, `--seed` and `--cluster` as overrides, so that a contradiction with `key=value` is noticed."""
-    from rookery.core.overrides import override
+    from rookery.core.config.overrides import override
 
     given = {"algo.name": algo, "env.id": env, "run.seed": seed}
     given |= {"pool.kind": None if cluster is None else "ray", "pool.cluster": cluster}
@@ -80,7 +80,7 @@ def _code_of(file: Path | None) -> dict[str, Any]:
 
 def make_config(words: Words, file: Path | None, extra: Sequence[str]) -> Config:
     """The config that a command line describes."""
-    from rookery.run.resolve import load_config
+    from rookery.run.config.resolve import load_config
 
     overrides = [*extra, *words.overrides]
     if words.preset is None and file is None and not any(text.startswith("algo.name=") for text in overrides):
@@ -95,7 +95,7 @@ def make_config(words: Words, file: Path | None, extra: Sequence[str]) -> Config
 
 def run_config(folder: Path, overrides: Sequence[str] = ()) -> Config:
     """The config with which the run in a folder was started, with changes from the command line."""
-    from rookery.run.resolve import load_config
+    from rookery.run.config.resolve import load_config
 
     file = folder / "config.yaml"
     if not folder.is_dir():
@@ -107,7 +107,7 @@ def run_config(folder: Path, overrides: Sequence[str] = ()) -> Config:
 
 def any_config(what: str) -> Config:
     """The config behind one word: a run's folder, a YAML file, or a preset."""
-    from rookery.run.resolve import load_config
+    from rookery.run.config.resolve import load_config
 
     path = Path(what)
     if path.is_dir():

@@ -11,7 +11,7 @@ import typer
 from rookery.core.errors import UsageError
 
 if TYPE_CHECKING:
-    from rookery.zoo.verify import Verdict
+    from rookery.studies.verify import Verdict
 
 
 def verify(
@@ -36,7 +36,7 @@ def verify(
         presets, overrides, range(first, first + seeds) if seeds else first, out, (jobs, episodes, as_json)
     )
     holds = all(verdict.holds for verdict in found)
-    from rookery.zoo.verify import together
+    from rookery.studies.verify import together
 
     overall = together(found) if len(found) > 1 else None
     if as_json:
@@ -53,9 +53,9 @@ def _verdicts(
     presets: list[str], overrides: list[str], seeds: range | int, out: Path, how: tuple[int | None, int | None, bool]
 ) -> list[Verdict]:
     """One after the other; all names are checked before anything is trained. `seeds`: a number is the first of the gate's."""
-    from rookery.run.resolve import load_config
-    from rookery.zoo.gates import EPISODES
-    from rookery.zoo.verify import Options, gate_of, summary_of, verify
+    from rookery.run.config.resolve import load_config
+    from rookery.studies.gates import EPISODES
+    from rookery.studies.verify import Options, gate_of, summary_of, verify
 
     jobs, episodes, quiet = how
     gates = {preset: gate_of(preset) for preset in presets}

@@ -13,7 +13,7 @@ _CONTINUOUS = "rookery.zoo.continuous:"
 _MUJOCO = "rookery.zoo.mujoco:"
 _WRAPPERS = "rookery.envs.wrappers:"
 _NETS = "rookery.nets."
-_SINKS = "rookery.run.sinks."
+_SINKS = "rookery.run.report.sinks."
 BUILTIN: dict[str, dict[str, tuple[str, str]]] = {  # kind → name → (target, summary)
     "algo": {
         "dqn": (f"{_ALGOS}dqn:DQN", "deep Q-learning: double, dueling and n-step as options"),
@@ -119,12 +119,15 @@ BUILTIN: dict[str, dict[str, tuple[str, str]]] = {  # kind → name → (target,
         "action_rescale": (f"{_WRAPPERS}ActionRescale", "Box actions in [-1, 1], whatever the env's bounds"),
         "time_awareness": (f"{_WRAPPERS}TimeAwareness", "the share of the time that is left, in the observation"),
         "previous_step": (f"{_WRAPPERS}PreviousStep", "the previous action and reward, in the observation"),
-        "atari": ("rookery.envs.atari:Atari", "no-op starts, frame skip, grey 84 × 84 screens, FIRE where needed"),
-        "life_loss": ("rookery.envs.atari:LifeLoss", "every lost life of an Atari game ends an episode"),
+        "atari": (
+            "rookery.envs.tasks.atari:Atari",
+            "no-op starts, frame skip, grey 84 × 84 screens, FIRE where needed",
+        ),
+        "life_loss": ("rookery.envs.tasks.atari:LifeLoss", "every lost life of an Atari game ends an episode"),
         "time_limit": ("gymnasium.wrappers:TimeLimit", "truncates after max_episode_steps"),
     },
     "sink": {
-        "console": ("rookery.run.console:Console", "progress bar and a table on the terminal"),
+        "console": ("rookery.run.report.sinks.console:Console", "progress bar and a table on the terminal"),
         "jsonl": (f"{_SINKS}jsonlines:JsonLines", "metrics.jsonl: one object per report"),
         "tensorboard": (f"{_SINKS}tensorboard:TensorBoard", "TensorBoard event files"),
     },

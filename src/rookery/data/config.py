@@ -6,9 +6,9 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
+from rookery.core.config.section import Section
 from rookery.core.errors import ConfigError
 from rookery.core.schedule import Schedule
-from rookery.core.section import Section
 from rookery.data.shares import rows_of
 
 Text = Annotated[str, Field(min_length=1)]

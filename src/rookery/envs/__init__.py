@@ -1,15 +1,15 @@
 """Environments: vector engines, adapters, the boundary check, wrappers, the checker and probe envs."""
 
 from rookery.envs.adapters import FourTuple
-from rookery.envs.agents import DictAgents, ParallelAgents, TurnAgents
-from rookery.envs.build import make
-from rookery.envs.buildmulti import make_multi
-from rookery.envs.checker import check_env
+from rookery.envs.builders.multi import make_multi
+from rookery.envs.builders.single import make
+from rookery.envs.check.checker import check_env
+from rookery.envs.check.trial import Report
 from rookery.envs.config import EnvConfig
-from rookery.envs.gymvector import FromVector
-from rookery.envs.inprocess import InProcess
-from rookery.envs.multi import MultiEnv, MultiStep
-from rookery.envs.trial import Report
+from rookery.envs.engines.gym_vector import FromVector
+from rookery.envs.engines.inprocess import InProcess
+from rookery.envs.multi.engine import DictAgents, ParallelAgents, TurnAgents
+from rookery.envs.multi.env import MultiEnv, MultiStep
 from rookery.envs.vector import Step, VectorEnv
 
 __all__ = [

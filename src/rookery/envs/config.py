@@ -7,8 +7,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from rookery.core.cpus import cpu_quota
-from rookery.core.section import Section
+from rookery.core.config.section import Section
+from rookery.core.system.cpus import cpu_quota
 from rookery.envs.faults import FaultConfig
 
 

@@ -13,8 +13,8 @@ from typing import Annotated, Any
 import numpy as np
 from pydantic import Field
 
+from rookery.core.config.section import Section
 from rookery.core.errors import EnvError
-from rookery.core.section import Section
 
 log = logging.getLogger(__name__)
 Seconds = Annotated[float, Field(gt=0, le=1e6)]

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from rookery.core.errors import BrokenView, ConfigError
-from rookery.nets.chain import Read, chain_of
+from rookery.learning.short_path import Read, chain_of
 from rookery.nets.modules import modules_with_own_loss
 from rookery.nets.noisy import noise_of
 

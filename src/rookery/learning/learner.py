@@ -22,11 +22,11 @@ from rookery.core.errors import BatchError, CheckpointError, CompileError, Confi
 from rookery.core.rng import Streams, seeded
 from rookery.core.schedule import Schedule
 from rookery.core.tree import Tree, flatten, tree_map, walk
-from rookery.learning.cache import Cache
+from rookery.learning.compiled.cache import Cache
 from rookery.learning.flat import FlatNetwork
+from rookery.learning.module_rng import OwnDraws
 from rookery.learning.optim import Optimiser
-from rookery.learning.own_draws import OwnDraws
-from rookery.learning.words import Eager, Rows, Traced, split
+from rookery.learning.update_words import Eager, Rows, Traced, split
 from rookery.nets.noisy import resample
 from rookery.nets.normalise import observe
 
@@ -210,7 +210,7 @@ class Learner:
     def _build(self, name: str, batch: dict[str, Tree]) -> None:
         self.signatures[name] = signature(batch)
         if self.mode == "compiled" and self._minimises(name, batch):
-            from rookery.learning.artefact import Artefact
+            from rookery.learning.compiled.artefact import Artefact
 
             try:
                 with seeded(0):  # tracing runs the update once in the open, and the caller's generators must not notice

@@ -7,8 +7,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveInt, field_validator, model_validator
 
+from rookery.core.config.section import Section
 from rookery.core.registry import did_you_mean
-from rookery.core.section import Section
 
 Activation = Literal["tanh", "relu", "elu", "gelu", "silu"]
 Init = Literal["default", "orthogonal"]

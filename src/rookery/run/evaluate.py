@@ -12,15 +12,15 @@ from rookery.acting.actor import Actor
 from rookery.acting.frames import Frames
 from rookery.core.chunk import EpisodeEnd
 from rookery.core.errors import EnvError
-from rookery.envs.multi import MultiEnv
+from rookery.envs.multi.env import MultiEnv
 from rookery.envs.vector import VectorEnv
+from rookery.run.build import Parts
+from rookery.run.collect.multicollector import MultiCollector
+from rookery.run.collect.seats import Seats
 from rookery.run.machine import one_thread
-from rookery.run.meters import returns_of
-from rookery.run.multicollector import MultiCollector
-from rookery.run.parts import Parts
-from rookery.run.player import Players
-from rookery.run.progress import Evaluation
-from rookery.run.seats import Seats
+from rookery.run.players import Players
+from rookery.run.report.meters import returns_of
+from rookery.run.report.progress import Evaluation
 
 LONGEST = 10_000_000  # rows after which an evaluation that does not end is given up
 NEVER_ENDS = f"an evaluation episode has not ended after {LONGEST} steps: give the env a limit (env.max_episode_steps)"

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from rookery.acting.policy import Policy
-from rookery.run.player import Player
+from rookery.run.players import Player
 
 
 class PlayerHandle:

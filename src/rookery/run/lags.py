@@ -5,7 +5,7 @@ Workers never wait for the learner. One that is too slow for them learns from th
 
 from __future__ import annotations
 
-from rookery.run.config import PoolConfig
+from rookery.run.config.sections import PoolConfig
 
 
 class Lags:

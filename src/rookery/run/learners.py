@@ -12,10 +12,10 @@ from rookery.core import registry
 from rookery.core.errors import ConfigError
 from rookery.core.rng import Streams
 from rookery.core.tree import Tree
-from rookery.learning.leader import Leader
+from rookery.learning.group.follower import Recipe
+from rookery.learning.group.leader import Leader
 from rookery.learning.learner import Learner
-from rookery.learning.member import Recipe
-from rookery.run.resolve import Config
+from rookery.run.config.resolve import Config
 
 
 @dataclass(frozen=True, slots=True)

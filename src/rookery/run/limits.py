@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rookery.run.config import TrainConfig
+from rookery.run.config.sections import TrainConfig
 
 GOAL = "reached train.stop"  # in the reason of a run that ended at a goal
 

@@ -16,17 +16,17 @@ from rookery.core.errors import UsageError
 from rookery.core.rng import Streams
 from rookery.core.spec import stacked_spec
 from rookery.core.tree import Tree
-from rookery.envs.multi import MultiEnv
+from rookery.envs.multi.env import MultiEnv
 from rookery.envs.vector import VectorEnv
 from rookery.learning.learner import Learner
-from rookery.run.checkpoint import Checkpoints
+from rookery.run.build import EnvFactory, make_env, seeded_for
+from rookery.run.checkpoints.checkpoints import Checkpoints
+from rookery.run.checkpoints.manifest import understood
+from rookery.run.config.resolve import Config, load_config
 from rookery.run.evaluate import purpose_of
-from rookery.run.folder import RunFolder
+from rookery.run.experiment.folder import RunFolder
 from rookery.run.machine import settings
-from rookery.run.manifest import understood
-from rookery.run.parts import EnvFactory, make_env, seeded_for
-from rookery.run.player import Players, actor_of
-from rookery.run.resolve import Config, load_config
+from rookery.run.players import Players, actor_of
 from rookery.run.several import make_several, players_in, seated
 
 

@@ -12,7 +12,7 @@ import gymnasium
 import numpy as np
 import torch
 
-from rookery.learning.key import cpu_flags
+from rookery.learning.compiled.key import cpu_flags
 
 
 def fingerprint() -> dict[str, str]:

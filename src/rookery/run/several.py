@@ -12,18 +12,18 @@ from rookery.core.errors import ConfigError
 from rookery.core.registry import did_you_mean
 from rookery.core.rng import Streams
 from rookery.core.spec import describe
-from rookery.data.replay import ReplayStore
+from rookery.data.replay.store import ReplayStore
 from rookery.data.rollout import RolloutStore
 from rookery.data.store import Store
-from rookery.envs.multi import MultiEnv
+from rookery.envs.multi.env import MultiEnv
+from rookery.run.build import Pool, cache_of, check_room, check_windows, choose_mode, device_of, remote_pool
+from rookery.run.collect.multicollector import MultiCollector
+from rookery.run.collect.seats import Chances, Seats
+from rookery.run.config.players import renamed
+from rookery.run.config.resolve import Config
 from rookery.run.learners import build_learner
-from rookery.run.multicollector import MultiCollector
-from rookery.run.parts import Pool, cache_of, check_room, check_windows, choose_mode, device_of, remote_pool
-from rookery.run.player import Player, Players, collecting
-from rookery.run.playerconfig import renamed
-from rookery.run.pool import LocalPool
-from rookery.run.resolve import Config
-from rookery.run.seats import Chances, Seats
+from rookery.run.players import Player, Players, collecting
+from rookery.run.pools.local import LocalPool
 
 
 def make_several(

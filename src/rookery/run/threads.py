@@ -32,15 +32,15 @@ from typing import Any
 import torch
 from torch import nn
 
-from rookery.core.cpus import cpu_quota
 from rookery.core.rng import seeded
 from rookery.core.spec import zeros
+from rookery.core.system.cpus import cpu_quota
 from rookery.core.tree import tree_map
 from rookery.nets.build import OwnEncoder
 from rookery.nets.cores import Core
 from rookery.nets.encoders import Encoder
-from rookery.run.player import Player
-from rookery.run.resolve import Config
+from rookery.run.config.resolve import Config
+from rookery.run.players import Player
 
 GRAIN = 20_000_000  # multiply-adds of one update that make another thread worth its waiting
 HALF = 4.5e7  # multiply-adds at which half of an update's time can be shared by threads

@@ -22,22 +22,22 @@ from rookery.acting.actor import Message
 from rookery.acting.players import MAIN
 from rookery.core.chunk import Chunk, taken
 from rookery.core.errors import ConfigError
-from rookery.data.replay import ReplayStore
+from rookery.data.replay.store import ReplayStore
 from rookery.learning.learner import Outputs
-from rookery.run.callbacks import Callback, Callbacks
-from rookery.run.checkpoint import Checkpoints
-from rookery.run.clock import ACT, ENV, EVAL, OTHER, SAMPLE, TRANSPORT, UPDATE
+from rookery.run.build import EnvFactory, Parts, build_parts
+from rookery.run.callbacks.base import Callback, Callbacks
+from rookery.run.checkpoints.checkpoints import Checkpoints
+from rookery.run.config.resolve import Config
 from rookery.run.evaluate import Evaluator
 from rookery.run.handle import PlayerHandle
 from rookery.run.lags import Lags
 from rookery.run.limits import GOAL, goal_reached, limit_reached
 from rookery.run.machine import settings
-from rookery.run.meters import Meters
-from rookery.run.parts import EnvFactory, Parts, build_parts
-from rookery.run.player import Player
-from rookery.run.progress import Evaluation, Progress
-from rookery.run.resolve import Config
-from rookery.run.sentinel import Sentinel
+from rookery.run.players import Player
+from rookery.run.report.clock import ACT, ENV, EVAL, OTHER, SAMPLE, TRANSPORT, UPDATE
+from rookery.run.report.meters import Meters
+from rookery.run.report.progress import Evaluation, Progress
+from rookery.run.report.sentinel import Sentinel
 from rookery.run.threads import threads_for
 
 log = logging.getLogger("rookery.run")

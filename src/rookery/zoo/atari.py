@@ -1,4 +1,4 @@
-"""Atari games from pixels: grey 84 × 84 screens, four stacked, as in `rookery.envs.atari`.
+"""Atari games from pixels: grey 84 × 84 screens, four stacked, as in `rookery.envs.tasks.atari`.
 
 Steps are the agent's, of four frames each. Training sees the sign of rewards and one life per episode; evaluation plays whole games
 with raw rewards.

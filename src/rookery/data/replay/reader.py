@@ -1,0 +1,64 @@
+"""Reader: turns addresses of a ring into a batch of N transitions, in arrays that it allocates once.
+
+Frames are stacked here, at read time, on a new axis after the batch axis: [N, stack, *frame], oldest first; the first frame of an episode (or
+the oldest in the ring) is repeated where there is none before it. The action mask belongs to one step and is not stacked.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from rookery.core.spec import MASK
+from rookery.core.tree import Tree, unflatten
+from rookery.data.aligned import aligned_zeros
+from rookery.data.replay.leaf import words
+from rookery.data.replay.ring import Ring
+from rookery.kernels import gather
+
+
+class Reader:
+    """`arrays` holds obs, next_obs, reward, discount and the ring's other fields; the next `read` overwrites them."""
+
+    def __init__(self, ring: Ring, size: int, n_step: int = 1, gamma: float = 1.0, stack: int = 1):
+        self._ring, self._n_step, self._gamma = ring, n_step, gamma
+        self.index = np.zeros(size, np.int64)
+        self._obs_at = np.zeros((size, stack), np.int64)
+        self._next_at = np.zeros((size, stack), np.int64)
+        self._next_last = np.zeros(size, np.int64)
+        self._reward, self._discount = aligned_zeros((size,), np.float32), aligned_zeros((size,), np.float32)
+        flat: dict[str, np.ndarray] = {}
+        self._jobs = []  # (leaf, addresses, words of the array to fill)
+        for leaf in ring.leaves:
+            path = leaf.key
+            is_obs, stacked = leaf.name == "obs", stack > 1 and leaf.path != ("obs", MASK)
+            lead = (size, stack) if is_obs and stacked else (size,)
+            flat[path] = aligned_zeros((*lead, *leaf.shape), leaf.dtype)
+            self._jobs.append(
+                (leaf, self._obs_at.reshape(-1) if len(lead) == 2 else self.index, words(flat[path], len(lead)))
+            )
+            if is_obs:
+                flat["next_" + path] = aligned_zeros(flat[path].shape, flat[path].dtype)
+                at = self._next_at.reshape(-1) if stacked or stack == 1 else self._next_last
+                self._jobs.append((leaf, at, words(flat["next_" + path], len(lead))))
+        self._one_frame_mask = any(at is self._next_last for _, at, _ in self._jobs)
+        self.arrays: dict[str, Tree] = {**unflatten(flat), "reward": self._reward, "discount": self._discount}
+
+    def read(self) -> None:
+        """Fill `arrays` with the transitions at `index`."""
+        ring = self._ring
+        gather.follow(
+            self.index,
+            self._n_step,
+            self._gamma,
+            ring.lanes,
+            ring.meta,
+            ring.reward,
+            self._obs_at,
+            self._next_at,
+            self._reward,
+            self._discount,
+        )
+        if self._one_frame_mask:
+            self._next_last[:] = self._next_at[:, -1]
+        for leaf, at, out in self._jobs:
+            gather.copy_rows(leaf.words, leaf.final_words, at, out)

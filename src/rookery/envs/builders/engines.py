@@ -1,0 +1,156 @@
+"""Engines that step all envs in one call: our own numba ones, ale-py's, an id's `vector_entry_point`, EnvPool.
+
+`env.engine=native` takes our own for an id that has one (it is exact), else what the id was registered with. None of them
+can wrap single envs: what they lack is an error that names the key. `auto` takes our own where nothing is lacking, since it gives
+the same numbers and is as exact, and never another.
+"""
+
+from __future__ import annotations
+
+import logging
+from types import ModuleType
+from typing import Any
+
+import gymnasium
+
+from rookery.core.errors import ConfigError
+from rookery.envs.builders.single import (
+    Factory,
+    Purpose,
+    build,
+    checked,
+    find_spec,
+    name_of,
+    single,
+    target_of,
+    wrappers_for,
+)
+from rookery.envs.config import EnvConfig
+from rookery.envs.engines.gym_vector import FromVector
+from rookery.envs.vector import SeedOf, VectorEnv
+
+log = logging.getLogger(__name__)
+
+
+def vectorised(
+    config: EnvConfig, seed_of: SeedOf, *, count: int, purpose: Purpose, worker: int = 0, factory: Factory | None = None
+) -> VectorEnv | None:
+    """`count` envs of env.engine=native or envpool; None: auto, and they are better stepped one by one."""
+    name, found = name_of(config, factory), own_task(config, factory) if config.engine != "envpool" else None
+    if config.engine == "auto" and (found is None or _lacking(config, purpose) or not _serves(*found, config)):
+        return None
+    if config.engine == "envpool":
+        env: VectorEnv = _envpool(config, seed_of, count, purpose, worker, factory)
+    elif found is not None:
+        env = _own(*found, config, seed_of, count=count, purpose=purpose, worker=worker)
+    elif factory is None and str(config.id).startswith("ALE/"):
+        env = FromVector(_atari(config, count, purpose), seed_of, name=name, worker=worker)
+    else:
+        env = FromVector(_registered(config, count, factory, purpose), seed_of, name=name, worker=worker)
+    if isinstance(env, FromVector):
+        env.watched(config.faults)
+    if purpose == "train" and worker == 0:
+        told = "a resumed run is exact" if env.exactness == "exact" else f"not exact: {env.exactness}"
+        log.info("env.engine=%s: %s is stepped by %s; %s", config.engine, name, type(env).__name__, told)
+    return env
+
+
+def own_task(config: EnvConfig, factory: Factory | None = None) -> tuple[ModuleType, Any] | None:
+    """(task, gymnasium's entry) if there is a numba engine for the id, else None."""
+    if factory is not None or config.id is None:
+        return None
+    target = target_of(config.id)
+    if not isinstance(target, str):
+        return None
+    from rookery.envs.engines.native import TASKS  # compiled code is loaded only when it is asked for
+
+    spec = find_spec(target)
+    task = TASKS.get(spec.entry_point) if isinstance(spec.entry_point, str) else None
+    return None if task is None or spec.additional_wrappers else (task, spec)
+
+
+def _own(
+    task: ModuleType,
+    spec: Any,
+    config: EnvConfig,
+    seed_of: SeedOf,
+    *,
+    count: int,
+    purpose: Purpose,
+    worker: int,
+) -> VectorEnv:
+    from rookery.envs.engines.native import Native
+
+    _refuse(config, purpose)
+    kwargs = {**spec.kwargs, **config.kwargs}
+    if kwargs.pop("render_mode", None) is not None:
+        raise ConfigError("env.kwargs.render_mode: the native engine shows no pictures. Use env.engine=gymnasium")
+    model = build(lambda: gymnasium.make(spec, disable_env_checker=True, **kwargs), spec.id, kwargs, 0)
+    limit = config.max_episode_steps or spec.max_episode_steps
+    parameters = task.parameters(**kwargs)
+    return Native(task, model, count, seed_of, parameters=parameters, limit=limit, name=str(config.id), worker=worker)
+
+
+def _serves(task: ModuleType, spec: Any, config: EnvConfig) -> bool:
+    """Whether the numba engine knows all arguments of the env."""
+    try:
+        task.parameters(**{**spec.kwargs, **config.kwargs})
+    except (ConfigError, TypeError):
+        return False
+    return True
+
+
+def _atari(config: EnvConfig, count: int, purpose: Purpose) -> Any:
+    from rookery.envs.engines.atari_vector import atari_vector
+
+    game = find_spec(str(config.id)).kwargs["game"]
+    return build(lambda: atari_vector(config, game, count, purpose), str(config.id), config.kwargs, 0)
+
+
+def _registered(config: EnvConfig, count: int, factory: Factory | None, purpose: Purpose) -> Any:
+    """The gymnasium vector env that the id, class or factory gives."""
+    target = None if factory is not None or config.id is None else target_of(config.id)
+    if not isinstance(target, str):
+        return checked(single(config, purpose=purpose, count=count, factory=factory), count, config, purpose)
+    if find_spec(target).vector_entry_point is None:
+        raise ConfigError(f"env.engine=native: {target} has no vectorised engine of its own. Use env.engine=gymnasium")
+    limit = {} if config.max_episode_steps is None else {"max_episode_steps": config.max_episode_steps}
+    kwargs = {**config.kwargs, **limit}
+    mode = gymnasium.VectorizeMode.VECTOR_ENTRY_POINT
+    built = build(lambda: gymnasium.make_vec(target, count, vectorization_mode=mode, **kwargs), target, kwargs, 0)
+    return checked(built, count, config, purpose)
+
+
+def _envpool(
+    config: EnvConfig, seed_of: SeedOf, count: int, purpose: Purpose, worker: int, factory: Factory | None
+) -> VectorEnv:
+    from rookery.envs.engines.envpool import Pool
+
+    if factory is not None or config.id is None:
+        raise ConfigError(
+            "env.engine=envpool needs env.id, one of EnvPool's ids; a factory is built with env.engine=auto"
+        )
+    _refuse(config, purpose)
+    env_id, seed = config.id, seed_of(0, 0) or 0
+    built = build(
+        lambda: Pool(env_id, count, seed=seed, limit=config.max_episode_steps, kwargs=config.kwargs),
+        env_id,
+        config.kwargs,
+        0,
+    )
+    return FromVector(built, seed_of, name=env_id, worker=worker)
+
+
+def _lacking(config: EnvConfig, purpose: Purpose) -> list[str]:
+    """Keys of the config that engines without single envs cannot serve."""
+    clashes: dict[str, Any] = {"wrappers": wrappers_for(config, purpose), "per_env": config.per_env}
+    clashes |= {"on_bad=drop": config.on_bad == "drop", "api=four": config.api == "four"}
+    return [f"env.{name}" for name, value in clashes.items() if value]
+
+
+def _refuse(config: EnvConfig, purpose: Purpose) -> None:
+    if found := _lacking(config, purpose):
+        raise ConfigError(
+            f"{', '.join(found)} cannot be used with env.engine={config.engine}, whose single envs are out of reach. "
+            "Use env.engine=gymnasium"
+        )

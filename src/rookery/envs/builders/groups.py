@@ -1,0 +1,87 @@
+"""Groups: all envs of one worker, or some of them. A `Group` can travel to another process, which makes the envs there."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import gymnasium
+from gymnasium.vector import VectorEnv as GymnasiumVector
+
+from rookery.core import registry
+from rookery.core.errors import ConfigError
+from rookery.core.rng import Streams
+from rookery.core.system.cpus import cpu_quota
+from rookery.envs.builders.single import Factory, Purpose, name_of, single
+from rookery.envs.config import EnvConfig
+from rookery.envs.engines.inprocess import InProcess
+from rookery.envs.vector import VectorEnv
+from rookery.envs.watchdog import Watchdog, end_process
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """What the envs of one worker are made from. Env i is reset for its episode e with `streams.seed_of(purpose, worker, i, e)`."""
+
+    config: EnvConfig
+    purpose: Purpose
+    streams: Streams
+    worker: int
+    count: int
+    factory: Factory | None
+    modules: tuple[str, ...] = ()  # of the user, which may register names
+
+    def seed_of(self, i: int, episode: Any) -> int:
+        return self.streams.seed_of(self.purpose, self.worker, i, episode)
+
+    def one(self, i: int) -> Any:
+        """Env i."""
+        places = {"purpose": self.purpose, "worker": self.worker, "index": i, "count": self.count}
+        return single(self.config, factory=self.factory, **places)  # type: ignore[arg-type]
+
+    def __call__(self, start: int, stop: int, first: gymnasium.Env | None = None) -> InProcess:
+        """Envs `start` to `stop` − 1 in this process; `first`: the first of them, if it is there already."""
+        registry.import_again(self.modules)
+        envs = [self.one(start) if first is None else first, *(self.one(i) for i in range(start + 1, stop))]
+        config, name = self.config, name_of(self.config, self.factory)
+        own: dict[str, Any] = {"name": name, "worker": self.worker, "on_bad": config.on_bad, "first": start}
+        return InProcess(envs, self.seed_of, **own, faults=config.faults, remake=self.one)
+
+    def watched(self, first: gymnasium.Env) -> InProcess:
+        """All of them in this process, with a watchdog that ends the process if one hangs."""
+        engine = self(0, self.count, first)
+        engine.on_close = Watchdog(engine, self.config.faults, end_process).stop
+        return engine
+
+
+def in_processes(group: Group) -> VectorEnv:
+    """The envs in worker processes, as `env.workers` says. Evaluation waits for every env, also with `async`."""
+    from rookery.envs.workers.asynchronous import AsyncWorkers
+    from rookery.envs.workers.parent import Workers
+
+    config, wanted = group.config, group.config.workers
+    if config.engine in ("native", "envpool"):
+        raise ConfigError(refusal(config))
+    model = group.one(0)
+    if isinstance(model, GymnasiumVector):
+        model.close()
+        raise ConfigError(
+            f"env.workers={wanted.mode} steps single envs in processes, but {name_of(config, group.factory)} is a gymnasium VectorEnv, "
+            "which has ways of its own. Set env.workers=inline"
+        )
+    both = model.observation_space, model.action_space
+    model.close()
+    own: dict[str, Any] = {"processes": min(wanted.processes or cpu_quota(), group.count), "start": wanted.start}
+    own |= {"faults": config.faults, "name": name_of(config, group.factory)}
+    if wanted.mode == "async" and group.purpose == "train":
+        ready = wanted.ready if wanted.ready >= 1 else wanted.ready * group.count
+        return AsyncWorkers(group, both, group.count, ready=int(-(-ready // 1)), **own)
+    return Workers(group, both, group.count, give_up=group.purpose == "train", **own)
+
+
+def refusal(config: EnvConfig) -> str:
+    """Why an engine of its own cannot be put into worker processes."""
+    return (
+        f"env.workers={config.workers.mode} steps single envs in processes, but env.engine={config.engine} steps all of them in one call. "
+        "Set env.workers=inline, or env.engine=gymnasium"
+    )

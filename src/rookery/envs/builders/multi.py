@@ -1,0 +1,148 @@
+"""From a config to envs with several agents: `env.id` names a class, a factory or a PettingZoo module, `env.api` how it speaks."""
+
+from __future__ import annotations
+
+import importlib.util
+import pkgutil
+import warnings
+from types import ModuleType
+from typing import Any
+
+from rookery.core import registry
+from rookery.core.errors import ConfigError
+from rookery.core.rng import Streams
+from rookery.envs.builders.single import Factory, Purpose, arguments, called, name_of, wrappers_for
+from rookery.envs.config import SEVERAL, EnvConfig
+from rookery.envs.multi.engine import Agents, DictAgents, ParallelAgents, TurnAgents
+from rookery.envs.multi.env import MultiEnv
+from rookery.envs.watchdog import Watchdog, end_unworkable
+from rookery.envs.wrappers import wrap
+
+ENGINES: dict[str, type[Agents]] = {"parallel": ParallelAgents, "turns": TurnAgents, "dict": DictAgents}
+_MAKERS = {"turns": "env", "parallel": "parallel_env"}  # names in a PettingZoo module, such as tictactoe_v3
+_BASES = {"ParallelEnv": "parallel", "AECEnv": "turns"}  # PettingZoo's classes
+
+
+def make_multi(
+    config: EnvConfig,
+    *,
+    count: int,
+    purpose: Purpose,
+    streams: Streams,
+    worker: int = 0,
+    factory: Factory | None = None,
+) -> MultiEnv:
+    """`count` envs of one worker. Env i is reset for its episode e with `streams.seed_of(purpose, worker, i, e)`."""
+    seed_of = lambda i, episode: streams.seed_of(purpose, worker, i, episode)  # noqa: E731
+    name = name_of(config, factory)
+    envs = [
+        together(config, purpose=purpose, worker=worker, index=i, count=count, factory=factory) for i in range(count)
+    ]
+    engine = ENGINES[spoken(envs[0], config.api)]
+    made = engine(envs, seed_of, name=name, worker=worker, max_episode_steps=config.max_episode_steps)
+    made.on_close = Watchdog(made, config.faults, end_unworkable).stop
+    return made
+
+
+def together(
+    config: EnvConfig,
+    *,
+    purpose: Purpose = "eval",
+    worker: int = 0,
+    index: int = 0,
+    count: int = 1,
+    factory: Factory | None = None,
+) -> Any:
+    """One env with several agents, in its wrappers."""
+    if (config.id is None) == (factory is None):
+        both = "both env.id and a factory are given" if factory else "env.id is missing and no factory is given"
+        raise ConfigError(f"{both}: give one of them, for example env.id=pettingzoo.classic:tictactoe_v3")
+    chosen = wrappers_for(config, purpose)
+    _refuse(config, [one if isinstance(one, str) else one.name for one in chosen])
+    target = factory if factory is not None else target_of(str(config.id), config.api)
+    places = {"worker": worker, "index": index, "num_envs": count}
+    env = called(target, config.id or repr(target), arguments(config, places), places, by_name=True)
+    spoken(env, config.api)
+    return wrap(env, chosen)
+
+
+def target_of(env_id: str, api: str) -> Any:
+    """The class or factory that an id names; of a PettingZoo module the factory for this API."""
+    found = named(env_id)
+    if not isinstance(found, ModuleType):
+        return found
+    makers = makers_of(found)
+    chosen = makers.get(api if api in SEVERAL else next(iter(makers), ""))
+    if chosen is None:
+        told = f"it offers {', '.join(f'env.api={key}' for key in makers)}" if makers else "it makes no envs"
+        raise ConfigError(f"{env_id} cannot be used with env.api={api}: {told}")
+    return chosen
+
+
+def makers_of(module: ModuleType) -> dict[str, Factory]:
+    """env.api → what makes such an env, in a module like PettingZoo's."""
+    return {api: getattr(module, name) for api, name in _MAKERS.items() if callable(getattr(module, name, None))}
+
+
+def named(env_id: str) -> Any:
+    """The class, the factory or the module that an id names."""
+    if env_id in registry.names("env"):
+        return registry.lookup("env", env_id)
+    module_name, colon, name = env_id.partition(":")
+    if not colon:
+        example = "pettingzoo.classic:tictactoe_v3 or my_envs:Class"
+        raise ConfigError(f"env.id={env_id!r} has several agents: expected module:name, for example {example}")
+    if module_name.split(".")[0] == "pettingzoo" and importlib.util.find_spec("pettingzoo") is None:
+        raise ConfigError(f'{env_id} needs pettingzoo, which is not installed: pip install "rookery[marl]"')
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # PettingZoo prefers its registry of ids, which is younger
+        return _found(registry.import_module(module_name), name)
+
+
+def _found(module: Any, name: str) -> Any:
+    inside = vars(module).get(name)
+    if inside is None and hasattr(module, "__path__") and importlib.util.find_spec(f"{module.__name__}.{name}"):
+        return registry.import_module(f"{module.__name__}.{name}")
+    if not callable(inside) and not isinstance(inside, ModuleType):
+        own = [key for key, value in vars(module).items() if isinstance(value, type)]
+        own += [part.name for part in pkgutil.iter_modules(getattr(module, "__path__", ()))]
+        hint = registry.did_you_mean(name, own)
+        raise ConfigError(f"module {module.__name__!r} defines no env {name!r}.{hint}")
+    return inside
+
+
+def api_of(env: Any) -> str | None:
+    """`parallel` or `turns` of a PettingZoo env (or its class); None for any other."""
+    kind = env if isinstance(env, type) else type(env)
+    return next(
+        (_BASES[c.__name__] for c in kind.__mro__ if c.__module__.startswith("pettingzoo.") and c.__name__ in _BASES),
+        None,
+    )
+
+
+def spoken(env: Any, api: str) -> str:
+    """The API to use: what the config says, unless PettingZoo's own class says something else."""
+    known = api_of(env)
+    if api not in SEVERAL:
+        if known is None:
+            raise ConfigError(f"how does {type(env).__name__} speak? Set env.api to one of {', '.join(SEVERAL)}")
+        return known
+    if known is not None and known != api:
+        raise ConfigError(
+            f"env.api={api}, but {type(env).__name__} is one of PettingZoo's {known} envs: set env.api={known}"
+        )
+    return api
+
+
+def _refuse(config: EnvConfig, wrappers: list[str]) -> None:
+    """What is known for one agent only is an error, not ignored."""
+    if config.engine in ("native", "envpool"):
+        raise ConfigError(
+            f"env.engine={config.engine} cannot be used with env.api={config.api}: use env.engine=gymnasium"
+        )
+    if config.on_bad == "drop":
+        raise ConfigError(f"env.on_bad=drop cannot be used with env.api={config.api}: use env.on_bad=raise")
+    if single := [name for name in wrappers if ":" not in name]:
+        raise ConfigError(
+            f"the wrapper {single[0]!r} is for one agent, env.api={config.api} has several: use one of PettingZoo's, as module:Class"
+        )

@@ -1,0 +1,233 @@
+"""From a config to envs: ids, classes and factories, the API adapter, time limit and wrappers."""
+
+from __future__ import annotations
+
+import copy
+import importlib.util
+import inspect
+from collections.abc import Callable
+from typing import Any, Literal
+
+import gymnasium
+from gymnasium.vector import VectorEnv as GymnasiumVector
+
+from rookery.core import registry
+from rookery.core.errors import ConfigError, EnvError, RookeryError
+from rookery.core.rng import Streams
+from rookery.envs.adapters import FourTuple, accepts
+from rookery.envs.config import EnvConfig, Wrappers
+from rookery.envs.engines.gym_vector import FromVector
+from rookery.envs.faults import ERRORS
+from rookery.envs.tasks import chain, goals, no_velocity, probes
+from rookery.envs.vector import VectorEnv
+from rookery.envs.wrappers import wrap
+
+Purpose = Literal["train", "eval"]
+Factory = Callable[..., Any]
+_EXTRAS = {  # what an entry point is found in → (module it needs, how to get it)
+    "ale_py": ("ale_py", 'pip install "rookery[atari]"'),
+    "gymnasium.envs.mujoco": ("mujoco", 'pip install "rookery[mujoco]"'),
+    "gymnasium.envs.box2d": ("Box2D", 'pip install "rookery[box2d]"'),
+}
+
+
+def make(
+    config: EnvConfig,
+    *,
+    count: int,
+    purpose: Purpose,
+    streams: Streams,
+    worker: int = 0,
+    factory: Factory | None = None,
+) -> VectorEnv:
+    """`count` envs of one worker. Env i is reset for its episode e with `streams.seed_of(purpose, worker, i, e)`."""
+    if config.several:
+        raise ConfigError(f"env.api={config.api} has several agents: such envs are made by rookery.envs.make_multi")
+    from rookery.envs.builders.groups import Group, in_processes  # it builds on this module
+
+    group = Group(config, purpose, streams, worker, count, factory, registry.imported())
+    if config.workers.mode != "inline":
+        return in_processes(group)
+    if config.engine != "gymnasium":
+        from rookery.envs.builders.engines import vectorised  # so does this
+
+        env = vectorised(config, group.seed_of, count=count, purpose=purpose, worker=worker, factory=factory)
+        if env is not None:
+            return env
+    first = group.one(0)
+    if isinstance(first, GymnasiumVector):
+        name = name_of(config, factory)
+        made = FromVector(checked(first, count, config, purpose), group.seed_of, name=name, worker=worker)
+        return made.watched(config.faults)
+    return group.watched(first)
+
+
+def single(
+    config: EnvConfig,
+    *,
+    purpose: Purpose = "eval",
+    worker: int = 0,
+    index: int = 0,
+    count: int = 1,
+    factory: Factory | None = None,
+) -> Any:
+    """One env with its adapter, time limit and wrappers (a gymnasium vector env comes back as it is)."""
+    places = {"worker": worker, "index": index, "num_envs": count}
+    env, limited = _base(config, arguments(config, places), places, factory)
+    if isinstance(env, GymnasiumVector):
+        return env
+    env = adapted(env, config.api)
+    if config.max_episode_steps is not None and not limited:
+        env = gymnasium.wrappers.TimeLimit(env, config.max_episode_steps)
+    return wrap(env, wrappers_for(config, purpose))
+
+
+def wrappers_for(config: EnvConfig, purpose: Purpose) -> Wrappers:
+    """The wrappers of an env for training or evaluation, innermost first."""
+    return (*config.wrappers, *(config.train_wrappers if purpose == "train" else config.eval_wrappers))
+
+
+def name_of(config: EnvConfig, factory: Factory | None) -> str:
+    """What messages call the env."""
+    return config.id or getattr(factory, "__qualname__", None) or type(factory).__name__
+
+
+def arguments(config: EnvConfig, places: dict[str, int]) -> dict[str, Any]:
+    """Keyword arguments of the env at this place, a copy."""
+    kwargs = dict(config.kwargs)
+    if config.per_env:
+        kwargs |= config.per_env[(places["worker"] * places["num_envs"] + places["index"]) % len(config.per_env)]
+    return copy.deepcopy(kwargs)
+
+
+def adapted(env: Any, api: str) -> gymnasium.Env:
+    """The env behind gymnasium's API; `auto` takes an env whose reset knows no seed for one with the old API."""
+    missing = [name for name in ("reset", "step", "observation_space", "action_space") if not hasattr(env, name)]
+    if missing:
+        raise ConfigError(f"{type(env).__name__} is not an env: it has no {', '.join(missing)}")
+    modern = isinstance(env, gymnasium.Env)
+    if api == "four" or (api == "auto" and not accepts(env.reset, "seed")):
+        return FourTuple(env)
+    if modern:
+        return env
+    raise ConfigError(
+        f"{type(env).__name__} is not a gymnasium.Env: let it inherit from gymnasium.Env, "
+        "or set env.api=four if it has the old API (step returns obs, reward, done, info)"
+    )
+
+
+def _base(
+    config: EnvConfig, kwargs: dict[str, Any], places: dict[str, int], factory: Factory | None
+) -> tuple[Any, bool]:
+    """(the bare env, whether it already has the time limit of the config)."""
+    if (config.id is None) == (factory is None):
+        both = "both env.id and a factory are given" if factory else "env.id is missing and no factory is given"
+        raise ConfigError(f"{both}: give one of them, for example env.id=CartPole-v1")
+    probes.register()
+    no_velocity.register()
+    goals.register()
+    chain.register()
+    target = factory if factory is not None else target_of(str(config.id))
+    if isinstance(target, str):
+        return _registered(target, config, kwargs, places["index"]), True
+    return called(target, config.id or repr(target), kwargs, places), False
+
+
+def called(target: Factory, name: str, kwargs: dict[str, Any], places: dict[str, int], by_name: bool = False) -> Any:
+    """What a class or factory makes. It is told of its place what its signature accepts, or only what it names."""
+    given = {key: place for key, place in places.items() if (_names if by_name else _wants)(target, key)}
+    return build(lambda: target(**given, **kwargs), name, kwargs, places["index"])
+
+
+def target_of(env_id: str) -> Any:
+    """A class or factory, or the gymnasium id (a string) whose module has been imported."""
+    if env_id in registry.names("env"):
+        return registry.lookup("env", env_id)
+    module_name, colon, name = env_id.partition(":")
+    if not colon:
+        return env_id
+    module = registry.import_module(module_name)
+    if name not in gymnasium.registry and callable(getattr(module, name, None)):
+        return getattr(module, name)
+    if name not in gymnasium.registry:
+        own = [
+            key for key, value in vars(module).items() if inspect.isclass(value) and issubclass(value, gymnasium.Env)
+        ]
+        hint = registry.did_you_mean(name, [*own, *gymnasium.registry])
+        raise ConfigError(f"module {module_name!r} neither defines nor registers an env {name!r}.{hint}")
+    return name
+
+
+def _registered(env_id: str, config: EnvConfig, kwargs: dict[str, Any], index: int) -> Any:
+    spec = copy.deepcopy(find_spec(env_id))
+    spec.order_enforce = False  # our own boundary check is always on, and the vector env keeps the order
+    limit = config.max_episode_steps
+    return build(
+        lambda: gymnasium.make(spec, max_episode_steps=limit, disable_env_checker=True, **kwargs), env_id, kwargs, index
+    )
+
+
+def find_spec(env_id: str) -> Any:
+    """gymnasium's entry of an id, or a ConfigError with the nearest names or the package to install."""
+    probes.register()
+    no_velocity.register()
+    goals.register()
+    chain.register()
+    if env_id.startswith("ALE/"):
+        if importlib.util.find_spec("ale_py") is None:
+            raise ConfigError(f"{env_id} needs ale-py, which is not installed: {_EXTRAS['ale_py'][1]}")
+        ale_py = importlib.import_module("ale_py")
+        ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)  # no banner for every env
+        gymnasium.register_envs(ale_py)
+    if env_id not in gymnasium.registry:
+        known = [*gymnasium.registry, *registry.names("env")]
+        hint = registry.did_you_mean(env_id, known) or " `rookery list envs` shows the known ones."
+        raise ConfigError(f"unknown env {env_id!r}.{hint} An env of your own: env.id=package.module:Class")
+    return gymnasium.registry[env_id]
+
+
+def build(construct: Callable[[], Any], name: str, kwargs: dict[str, Any], index: int) -> Any:
+    try:
+        return construct()
+    except RookeryError:
+        raise
+    except (ImportError, gymnasium.error.DependencyNotInstalled) as error:
+        entry = str(getattr(gymnasium.registry.get(name), "entry_point", ""))
+        needs = next(((need, how) for place, (need, how) in _EXTRAS.items() if entry.startswith(place)), None)
+        hint = f"it needs {needs[0]}: {needs[1]}" if needs else str(error)
+        raise ConfigError(f"{name} cannot be made, {hint}") from error
+    except TypeError as error:
+        raise ConfigError(f"{name} cannot be made with env.kwargs={kwargs}: {error}") from error
+    except ERRORS as error:
+        raise EnvError(f"making env {index} ({name}) with {kwargs} failed: {type(error).__name__}: {error}") from error
+
+
+def _wants(target: Any, name: str) -> bool:
+    """Factories get what their signature accepts; of a class that forwards **kwargs only what it names."""
+    if not inspect.isclass(target) and name != "num_envs":
+        return accepts(target, name)
+    return _names(target, name)
+
+
+def _names(target: Any, name: str) -> bool:
+    try:
+        return name in inspect.signature(target).parameters
+    except (TypeError, ValueError):
+        return False
+
+
+def checked(env: Any, count: int, config: EnvConfig, purpose: Purpose) -> GymnasiumVector:
+    """A vector env that fits what the config asks for."""
+    if not isinstance(env, GymnasiumVector):
+        raise ConfigError(f"env.engine=native needs a gymnasium VectorEnv, got a {type(env).__name__}")
+    if env.num_envs != count:
+        raise ConfigError(
+            f"the vector env has {env.num_envs} envs, {count} are needed: let the factory use its argument num_envs"
+        )
+    wrappers = wrappers_for(config, purpose)
+    clashes = {"wrappers": wrappers, "per_env": config.per_env, "on_bad": config.on_bad == "drop"}
+    if found := [f"env.{name}" for name, value in clashes.items() if value]:
+        raise ConfigError(
+            f"{', '.join(found)} cannot be used with a vectorised engine, whose single envs are out of reach"
+        )
+    return env

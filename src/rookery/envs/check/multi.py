@@ -1,0 +1,182 @@
+"""check_multi: looks at an env with several agents before training does; PettingZoo's own tests where they fit, then ours."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import io
+import time
+import warnings
+from collections.abc import Callable, Sequence
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+
+from rookery.core.errors import ConfigError, RookeryError
+from rookery.core.spec import MASK, describe
+from rookery.core.tree import Tree, leaves
+from rookery.envs.builders.multi import ENGINES, api_of, makers_of, named, spoken, together
+from rookery.envs.check.trial import Report, generators
+from rookery.envs.config import EnvConfig
+from rookery.envs.multi.env import MultiEnv, MultiStep
+
+_CYCLES = 200  # of PettingZoo's tests
+Build = Callable[[], Any]
+
+
+def speaks_for_several(target: Any, api: str) -> bool:
+    """Whether `check_multi` is the check for this target: an env.api of several agents, or an env of PettingZoo's kinds."""
+    if api != "auto" or not isinstance(target, str):
+        return api in ENGINES or (api == "auto" and api_of(target) is not None)
+    if ":" not in target:
+        return False
+    try:
+        found = named(target)
+    except ConfigError:  # for instance a gymnasium id; the check for one agent says what is wrong
+        return target.startswith("pettingzoo")
+    return bool(makers_of(found)) if isinstance(found, ModuleType) else api_of(found) is not None
+
+
+def check_multi(target: Any, report: Report, *, episodes: int, seed: int, max_steps: int, api: str) -> Report:
+    """Check an id, a class, a factory or an env; every episode is played at random for at most `max_steps` env steps."""
+    is_env = not isinstance(target, str | type) and hasattr(target, "step")
+    config = EnvConfig(id=target if isinstance(target, str) else None, api=api)  # type: ignore[arg-type]
+    build: Build = lambda: target if is_env else together(config, factory=None if isinstance(target, str) else target)  # noqa: E731
+    try:
+        env = build()
+        api = spoken(env, api)
+        if api_of(env) is not None and not is_env:  # an env that somebody holds is not theirs to change
+            _ask_pettingzoo(env, api, report)
+        before = generators()
+        envs = [ENGINES[api]([build()], lambda i, e: seed + e, name=report.name) for _ in range(1 if is_env else 2)]
+        _facts(envs[0], api, report)
+        moments, actions = _play(envs[0], report, episodes, max_steps)
+        _check_seeding(envs, moments, actions, report)
+        for env in envs:
+            env.close()
+        if generators() != before:
+            told = "it draws from a global random generator (random or np.random): own one, seeded in reset"
+            report.problems.append(told)
+    except RookeryError as error:
+        report.problems.append(str(error))
+    return report
+
+
+def _facts(env: MultiEnv, api: str, report: Report) -> None:
+    report.facts["api"] = api
+    report.facts["agents"] = list(env.agents)
+    for agent in env.agents:
+        report.facts[agent] = f"observes {describe(env.obs_spec[agent])}, acts {describe(env.action_spec[agent])}"
+
+
+def _ask_pettingzoo(env: Any, api: str, report: Report) -> None:
+    """Their tests print, warn, assert, and leave traces in the env."""
+    name = "api_test" if api == "turns" else "parallel_api_test"
+    with warnings.catch_warnings(record=True) as told, contextlib.redirect_stdout(io.StringIO()):
+        warnings.simplefilter("always")
+        try:
+            tests = importlib.import_module("pettingzoo.test")  # needs the packages of all its classic envs
+            getattr(tests, name)(env, num_cycles=_CYCLES)
+        except ImportError as error:
+            report.warnings.append(f"PettingZoo's {name} could not be asked: {error}")
+        except Exception as error:  # noqa: BLE001 - whatever the env raises belongs into the report
+            what = str(error) or "an assertion without words"
+            report.problems.append(f"PettingZoo's {name} failed: {type(error).__name__}: {what}")
+        finally:
+            env.close()
+    texts = dict.fromkeys(str(one.message) for one in told if not issubclass(one.category, DeprecationWarning))
+    report.warnings += [f"PettingZoo's {name}: {text}" for text in texts]
+
+
+def _play(env: MultiEnv, report: Report, episodes: int, max_steps: int) -> tuple[list[bytes], list[dict[str, Tree]]]:
+    """Random episodes; what the first one showed, and its actions."""
+    for k, space in enumerate(env.action_spaces.values()):
+        space.seed(k)
+    env.reset()
+    ends: list[Any] = []
+    moments, actions = [_bytes(env)], []
+    start, steps, left = time.perf_counter(), 0, max_steps
+    rows = dict.fromkeys(env.agents, 0)
+    while len(ends) < episodes and left:
+        given = {agent: _sample(env, agent) for agent, acting in env.acting.items() if acting[0]}
+        out = env.step(given)
+        steps, left = steps + 1, left - 1
+        for agent, step in out.agents.items():
+            rows[agent] += int(step.valid[0])
+        if not ends:
+            actions.append(given)
+            moments.append(
+                _bytes(env)
+                + str([(s.reward[0], s.terminated[0], s.truncated[0]) for s in out.agents.values()]).encode()
+            )
+        if out.ended:
+            ends, left = [*ends, *out.ended], max_steps
+    report.facts["steps_per_second"] = round(steps / max(time.perf_counter() - start, 1e-9))
+    report.facts["episode_lengths"] = [end.length for end in ends]
+    report.facts["rows"] = rows
+    _check_ends(report, ends, rows, max_steps if not left else None)
+    return moments, actions
+
+
+def _check_ends(report: Report, ends: list[Any], rows: dict[str, int], unended: int | None) -> None:
+    if unended is not None:
+        report.warnings.append(f"an episode did not end within {unended} steps: set env.max_episode_steps")
+    if idle := [agent for agent, count in rows.items() if not count]:
+        report.warnings.append(f"{idle} never completed a decision in random play: do they ever act?")
+    if unsaid := sorted({agent for end in ends for agent in end.info["unsaid"]}):
+        report.warnings.append(
+            f"the env ended without saying so for {unsaid}, which counts as truncated: set terminated or truncated for every agent"
+        )
+
+
+def _sample(env: MultiEnv, agent: str) -> Tree:
+    space, obs = env.action_spaces[agent], env.obs[agent]
+    masked = isinstance(obs, dict) and MASK in obs and isinstance(space, spaces.Discrete)
+    drawn = space.sample(mask=np.asarray(obs[MASK][0], np.int8)) if masked else space.sample()
+    return _batched(drawn, env.action_spec[agent])
+
+
+def _batched(drawn: Any, spec: Tree) -> Tree:
+    """One action of a gymnasium space as a batch of one, counted from 0."""
+    if isinstance(spec, dict):
+        parts = drawn if isinstance(drawn, dict) else dict(enumerate(drawn))
+        return {str(key): _batched(part, spec[str(key)]) for key, part in parts.items()}
+    return np.asarray(drawn - spec.start if spec.kind == "discrete" else drawn)[None]
+
+
+def _check_seeding(
+    envs: Sequence[MultiEnv], moments: list[bytes], actions: list[dict[str, Tree]], report: Report
+) -> None:
+    same = True
+    for env in envs:
+        env.reset()
+        again = [_bytes(env)]
+        for given in actions:
+            if given.keys() != {agent for agent, acting in env.acting.items() if acting[0]}:
+                break
+            out = env.step(given)
+            again.append(
+                _bytes(env)
+                + str([(s.reward[0], s.terminated[0], s.truncated[0]) for s in out.agents.values()]).encode()
+            )
+        same = same and again == moments
+    report.facts["deterministic"] = same
+    report.facts["resume"] = "exact" if same else "approximate"
+    if not same:
+        told = "the same seed and actions gave another episode: a resumed run will be approximate"
+        report.warnings.append(
+            f"{told}. Let reset(seed=…) start a generator, draw only from it, set all state in reset"
+        )
+
+
+def _moment(env: MultiEnv, out: MultiStep) -> bytes:
+    flags = [(step.reward[0], step.terminated[0], step.truncated[0]) for step in out.agents.values()]
+    return _bytes(env) + str(flags).encode()
+
+
+def _bytes(env: MultiEnv) -> bytes:
+    """What those who must act see."""
+    parts = [(agent, leaves(env.obs[agent])) for agent, acting in env.acting.items() if acting[0]]
+    return b"|".join(agent.encode() + b"".join(np.asarray(leaf).tobytes() for leaf in own) for agent, own in parts)

@@ -1,0 +1,269 @@
+"""Engines with several agents: B tables stepped one after the other in this process.
+
+    ParallelAgents   PettingZoo's ParallelEnv
+    TurnAgents       PettingZoo's AECEnv
+    DictAgents       the plain dict API of `fronts.Dicts`
+
+Env i is reset for its episode e with `seed_of(i, e)`, so the state of an env is its seed, the actions since the reset and what its
+methods were told (`settings`).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack
+from functools import partial
+from typing import Any
+
+from rookery.core.errors import ConfigError, Diverged, EnvError, UsageError
+from rookery.core.registry import did_you_mean
+from rookery.core.spec import describe, spec_of
+from rookery.core.tree import Tree, tree_copy_into
+from rookery.envs.action_log import ActionLog, check_count, same_bits
+from rookery.envs.actions import not_finite, shape_problem, split
+from rookery.envs.multi.apis import Dicts, Front, Parallel, Turns
+from rookery.envs.multi.env import MultiEnv, MultiStep
+from rookery.envs.multi.table import Table
+from rookery.envs.told_calls import BEFORE, Call, Settings
+from rookery.envs.vector import SeedOf
+
+log = logging.getLogger(__name__)
+
+
+class Agents(MultiEnv):
+    """Envs with equal agents and spaces; the engines differ in their front alone."""
+
+    front: type[Front]
+
+    def __init__(
+        self,
+        envs: Sequence[Any],
+        seed_of: SeedOf,
+        *,
+        name: str = "env",
+        worker: int = 0,
+        max_episode_steps: int | None = None,
+    ):
+        fronts = [self.front(env) for env in envs]
+        pairs = {agent: fronts[0].spaces(agent) for agent in fronts[0].agents}
+        obs_spaces, action_spaces = ({agent: pair[k] for agent, pair in pairs.items()} for k in (0, 1))
+        super().__init__(len(envs), obs_spaces, action_spaces, name)
+        self.envs, self.worker = list(envs), worker
+        self._same_agents(fronts)
+        self._seed_of, self._settings = seed_of, Settings(len(envs))
+        self._tables = [
+            Table(front, i, self, partial(self._seed, i), worker=worker, limit=max_episode_steps)
+            for i, front in enumerate(fronts)
+        ]
+        self._split = {agent: split(space) for agent, space in action_spaces.items()}
+        self._logs = {agent: ActionLog(spec, self.num, self._forgotten) for agent, spec in self.action_spec.items()}
+        self._ready = False
+        self.on_close: Callable[[], None] = lambda: None
+
+    @property
+    def doing(self) -> tuple[Any, str, bool] | None:
+        """For the watchdog: (something that changes with every call, where, whether it is a reset) of the env whose code is running."""
+        table = next((table for table in self._tables if table.busy), None)
+        if table is None:
+            return None
+        return (table.index, table.episode, table.length, table.resetting), table.where(), table.resetting
+
+    def _seed(self, i: int, episode: int) -> int | None:
+        """Of the episode that begins in env i; what env i was told until now came before it."""
+        self._settings.begin(i)
+        return self._seed_of(i, episode)
+
+    def reset(self) -> None:
+        self._clear()
+        for table in self._tables:
+            table.begin(0)
+        self._finish()
+        self._ready = True
+
+    def step(self, action: dict[str, Tree], steps: int | None = None, episodes: int | None = None) -> MultiStep:
+        acts = self._checked(action)
+        self._clear()
+        count = self.num if steps is None or steps > self.num else max(steps, 0)
+        for i in range(count):
+            if episodes is not None and len(self.out.ended) >= episodes:
+                break
+            given = {agent: rows[i] for agent, rows in acts.items() if self.acting[agent][i]}
+            for agent in given:
+                self._logs[agent].add(i, self._tables[i].seats[agent].actions, action[agent])
+            try:
+                self._tables[i].step(given)
+            except EnvError as error:
+                self._blame(error, i, action)
+                raise
+        self._finish()
+        return self.out
+
+    def _finish(self) -> None:
+        """Marks, and the check for NaN and infinity of all envs at once."""
+        for agent, out in self.out.agents.items():
+            out.marked = bool(out.final) or not out.valid.all()
+            if not self.receivers[agent].sound():
+                for table in self._tables:
+                    table.examine(agent)
+
+    def call(self, name: str, *args: Any, **kwargs: Any) -> list[Any]:
+        found = [getattr(env, name) for env in self.envs]
+        lengths = [table.length for table in self._tables]
+        if (args or kwargs) and callable(found[0]) and not self._settings.note(name, args, kwargs, lengths):
+            self._inexact(f"the call {name}{args} cannot be saved, so a resumed run would not repeat it ({self.name})")
+        return [value(*args, **kwargs) if callable(value) else value for value in found]
+
+    def close(self) -> None:
+        self.on_close()
+        with ExitStack() as stack:  # one that fails to close does not keep the others open
+            for env in self.envs:
+                stack.callback(getattr(env, "close", lambda: None))
+
+    def state(self) -> dict[str, Any]:
+        envs = {str(table.index): self._env_state(table) for table in self._tables} if self._ready else {}
+        return {"exactness": self.exactness, "envs": envs}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        envs = state["envs"]
+        check_count(len(envs), self.num, self.name)
+        self.exactness = state["exactness"]
+        for table in self._tables if envs else ():
+            self._restore_env(table, envs[str(table.index)])
+        self._clear()  # nothing that was replayed is a row
+        self._ready = bool(envs)
+
+    def _env_state(self, table: Table) -> dict[str, Any]:
+        i, seats = table.index, table.seats
+        common: dict[str, Any] = {"episode": table.episode, "seed": table.seed, "length": table.length}
+        common["settings"] = self._settings.state(i)
+        common["totals"] = {agent: seat.total for agent, seat in seats.items()}
+        common["acting"] = {agent: bool(self.acting[agent][i]) for agent in self.agents}
+        common["obs"] = {agent: receiver.row(i) for agent, receiver in self.receivers.items()}
+        actions = {agent: kept.of(i, seats[agent].actions) for agent, kept in self._logs.items()}
+        known = all(part is not None for part in actions.values())
+        return common | ({"actions": actions} if known else {})
+
+    def _restore_env(self, table: Table, saved: dict[str, Any]) -> None:
+        self._settings.restore(table.index, saved.get("settings"))
+        if "actions" not in saved:
+            self._inexact(f"the running episode was not saved, a new one was begun ({table.where()})")
+            self._tell(table, self._settings.now.values())
+            return table.begin(int(saved["episode"]) + 1)
+        self._tell(table, self._settings.at(table.index, BEFORE))
+        table.begin(int(saved["episode"]), saved["seed"])
+        given = saved["actions"]
+        acts = {agent: self._split[agent](kept.load(table.index, given[agent])) for agent, kept in self._logs.items()}
+        if problem := self._replay(table, acts, saved):
+            told = f"{problem}, the env is not deterministic given its seed"
+            self._inexact(f"the saved episode could not be replayed: {told} ({table.where()})")
+            return None
+        for agent, receiver in self.receivers.items():  # stale ones too
+            tree_copy_into(receiver.obs, table.index, saved["obs"][agent])
+        return None
+
+    def _replay(self, table: Table, acts: dict[str, list[Any]], saved: dict[str, Any]) -> str | None:
+        """Give the env its actions again; returns what came out differently."""
+        i = table.index
+        for step in range(int(saved["length"])):
+            self._tell(table, self._settings.at(i, step))
+            turns = {agent: table.seats[agent].actions for agent in self.agents if self.acting[agent][i]}
+            if any(n >= len(acts[agent]) for agent, n in turns.items()):
+                return self._anew(table, "it was somebody else's turn")
+            table.step({agent: acts[agent][n] for agent, n in turns.items()})
+            if table.episode != int(saved["episode"]):
+                self._tell(table, self._settings.now.values())  # its next episode has begun
+                return "it ended earlier than before"
+        self._tell(table, self._settings.at(i, int(saved["length"])))
+        for agent in self.agents:
+            if bool(self.acting[agent][i]) != bool(saved["acting"][agent]):
+                return self._anew(table, "it was somebody else's turn")
+            if self.acting[agent][i] and not same_bits(self.receivers[agent].row(i), saved["obs"][agent]):
+                return f"the last observation of {agent!r} differs"
+            if table.seats[agent].total != float(saved["totals"][agent]):
+                return f"the return of {agent!r} differs"
+        return None
+
+    def _anew(self, table: Table, problem: str) -> str:
+        self._tell(table, self._settings.now.values())
+        table.begin(table.episode + 1)
+        return problem
+
+    def _tell(self, table: Table, calls: Iterable[Call]) -> None:
+        for name, args, kwargs in calls:
+            getattr(self.envs[table.index], name)(*args, **kwargs)
+
+    # --- what is wrong ---
+
+    def _checked(self, action: dict[str, Tree]) -> dict[str, list[Any]]:
+        """agent → its actions, one per env, or a sentence about what is wrong with them."""
+        if not self._ready:
+            raise UsageError("step was called before reset")
+        if not isinstance(action, dict):
+            raise UsageError(
+                f"step got a {type(action).__name__}, expected a dict: agent → its actions [{self.num}, …]"
+            )
+        for agent in action:
+            if agent not in self.acting:
+                hint = did_you_mean(str(agent), self.agents)
+                raise UsageError(f"step got an action of {agent!r}, who is none of {list(self.agents)}.{hint}")
+            if not self.acting[agent].any():
+                now = [name for name, acting in self.acting.items() if acting[0]]
+                where = self._tables[0].where(agent)
+                raise UsageError(
+                    f"step got an action of {agent!r}, but it is not its turn in any env: {now} must act ({where})"
+                )
+            if problem := shape_problem(action[agent], self.action_spec[agent], self.num):
+                raise UsageError(f"the actions of {agent!r} in {self.name} have {problem} ({self.num} envs)")
+        for agent, acting in self.acting.items():
+            if agent not in action and acting.any():
+                where = self._tables[int(acting.argmax())].where(agent)
+                raise UsageError(f"step got no action of {agent!r}, who must act ({where})")
+        return {agent: self._split[agent](rows) for agent, rows in action.items()}
+
+    @staticmethod
+    def _blame(error: EnvError, i: int, action: dict[str, Tree]) -> None:
+        """An env that fails after NaN or infinity from a policy is not to blame."""
+        if guilty := [agent for agent, rows in action.items() if not_finite(rows, i)]:
+            raise Diverged(f"the policy of {guilty} gave an action that is not finite, and then: {error}") from error
+
+    def _inexact(self, reason: str) -> None:
+        log.warning("%s", reason)
+        if self.exactness == "exact":
+            self.exactness = reason
+
+    def _forgotten(self, i: int) -> None:
+        told = "the episode is too long to be replayed, so a resumed run starts a new one"
+        self._inexact(f"{told} ({self._tables[i].where()})")
+
+    def _same_agents(self, fronts: list[Front]) -> None:
+        for i, front in enumerate(fronts):
+            if front.agents != self.agents:
+                raise ConfigError(
+                    f"env {i} ({self.name}) has the agents {list(front.agents)}, env 0 has {list(self.agents)}: they must be equal"
+                )
+            for agent in self.agents:
+                obs, act = front.spaces(agent)
+                if (spec_of(obs), act) != (self.obs_spec[agent], self.action_spaces[agent]):
+                    raise ConfigError(
+                        f"{agent!r} has other spaces in env {i} ({self.name}) than in env 0: observations {describe(spec_of(obs))}, "
+                        f"actions {act}; expected {describe(self.obs_spec[agent])} and {self.action_spaces[agent]}"
+                    )
+
+
+class ParallelAgents(Agents):
+    """All agents that are there act at once."""
+
+    front = Parallel
+
+
+class TurnAgents(Agents):
+    """One agent acts at a time."""
+
+    front = Turns
+
+
+class DictAgents(Agents):
+    """Whoever observed acts."""
+
+    front = Dicts

@@ -1,0 +1,224 @@
+"""Table: one env with several agents, its running episode and its seats.
+
+A seat is one agent in one env. It *waits* from its action until its transition is complete, and adds up what it earns meanwhile:
+
+    row reward = Σ of what the agent received after its action, up to its next turn or its end
+    return     = Σ of what it received in the episode, also before its first action and after its end
+
+Fronts know the APIs; this knows the rows, and writes them into its column of the env that owns it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from rookery.core.chunk import EpisodeEnd
+from rookery.core.errors import EnvError
+from rookery.envs.boundary import LARGEST, BadValue, number
+from rookery.envs.faults import ERRORS
+from rookery.envs.multi.apis import Front, Told
+from rookery.envs.multi.env import MultiEnv
+from rookery.envs.vector import CLOSELY
+
+
+@dataclass(slots=True)
+class Seat:
+    """One agent in one env during one episode."""
+
+    waiting: bool = False  # it acted, and its transition is not complete
+    earned: float = 0.0  # since it acted
+    total: float = 0.0  # in the episode
+    actions: int = 0
+    seen: bool = False  # it took part
+    terminated: bool = False
+    truncated: bool = False
+
+    @property
+    def gone(self) -> bool:
+        return self.terminated or self.truncated
+
+
+class Table:
+    """One env; column `index` of its owner. An ended episode is followed by the next one at once."""
+
+    def __init__(
+        self,
+        front: Front,
+        index: int,
+        owner: MultiEnv,
+        seed_of: Callable[[int], int | None],
+        *,
+        worker: int = 0,
+        limit: int | None = None,
+    ):
+        self.front, self.index, self.owner, self.worker, self.limit = front, index, owner, worker, limit
+        self.seats: dict[str, Seat] = {}
+        self.episode, self.length = 0, 0  # length: env steps of the running episode
+        self.seed: int | None = None
+        self._seed_of = seed_of
+        self._closely = dict.fromkeys(owner.agents, CLOSELY)  # observations that still get the full check
+        self.busy = self.resetting = False  # for the watchdog: whether the env's own code is running
+
+    def begin(self, episode: int, seed: int | None = None) -> None:
+        """Reset the env; `seed` is given when a saved episode is replayed."""
+        self.episode, self.length = episode, 0
+        self.seats = {agent: Seat() for agent in self.owner.agents}
+        self.seed = self._seed_of(episode) if seed is None else seed
+        for acting in self.owner.acting.values():
+            acting[self.index] = False
+        self.busy = self.resetting = True
+        try:
+            told = self.front.reset(self.seed)
+        except ERRORS as error:
+            raise self.failed(error) from error
+        finally:
+            self.busy = self.resetting = False
+        if told.over or told.terminated or told.truncated or not told.acting:
+            raise self.failed("somebody has ended, or nobody must act, right after reset")
+        self._settle(told)
+
+    def step(self, given: dict[str, Any]) -> None:
+        """One step with the actions of those who must act."""
+        for agent in given:
+            seat = self.seats[agent]
+            seat.actions, seat.waiting, seat.earned = seat.actions + 1, True, 0.0
+            self.owner.acting[agent][self.index] = False
+        self.length += 1
+        self.busy = True
+        try:
+            told = self.front.step(given)
+        except ERRORS as error:
+            raise self.failed(error, given=given) from error
+        finally:
+            self.busy = False
+        self._settle(told)
+
+    def _settle(self, told: Told) -> None:
+        """Bring what the env said into the seats: pay, let go, then end the episode or give the turn."""
+        for agent in (*told.obs, *told.reward, *told.terminated, *told.truncated, *told.acting):
+            if agent not in self.seats:
+                raise self.failed(f"it speaks of an agent {agent!r}, but its agents are {list(self.seats)}")
+        for agent, reward in told.reward.items():
+            self._pay(agent, reward)
+        for agent in self.seats:
+            if agent in told.terminated or agent in told.truncated:
+                self._leave(agent, told, agent in told.terminated, agent in told.truncated)
+        if told.over or (self.limit is not None and self.length >= self.limit):
+            self._end(told)
+        elif not told.acting:
+            waiting = [agent for agent, seat in self.seats.items() if seat.waiting]
+            raise self.failed(f"nobody must act and the episode is not over; {waiting} would wait for ever")
+        else:
+            for agent in told.acting:
+                self._turn(agent, told)
+
+    def _pay(self, agent: str, reward: Any) -> None:
+        seat = self.seats[agent]
+        try:
+            value = number(reward)
+        except BadValue as error:
+            raise self.failed(error, agent) from error
+        if not -LARGEST <= seat.earned + value <= LARGEST:
+            raise self.failed(f"the reward is {value}", agent)
+        seat.total += value
+        seat.seen = seat.seen or value != 0.0
+        if seat.waiting:
+            seat.earned += value
+
+    def _turn(self, agent: str, told: Told) -> None:
+        """The agent must act next, so what it did before is complete."""
+        seat = self.seats[agent]
+        if seat.gone:
+            raise self.failed("it must act after it ended; agents come back only in the next episode", agent)
+        if agent not in told.obs:
+            raise self.failed("it must act and was given no observation", agent)
+        self._write(agent, told.obs[agent])
+        seat.seen = True
+        if seat.waiting:
+            self._complete(agent, told)
+        self.owner.acting[agent][self.index] = True
+
+    def _leave(self, agent: str, told: Told, terminated: bool, truncated: bool) -> None:
+        seat = self.seats[agent]
+        seat.terminated, seat.truncated = terminated, truncated
+        if not seat.waiting:
+            return
+        if told.obs.get(agent) is not None:  # else its last observation is the one it acted on
+            self._write(agent, told.obs[agent])
+            self.examine(agent)
+        out = self.owner.out.agents[agent]
+        out.final.append((self.index, self.owner.receivers[agent].row(self.index)))
+        out.terminated[self.index], out.truncated[self.index] = terminated, truncated
+        self._complete(agent, told)
+
+    def _complete(self, agent: str, told: Told) -> None:
+        seat, out = self.seats[agent], self.owner.out.agents[agent]
+        out.valid[self.index], out.reward[self.index] = True, seat.earned
+        info = told.infos.get(agent)
+        assert out.infos is not None
+        out.infos[self.index] = info if isinstance(info, dict) else {}
+        seat.waiting = False
+
+    def _end(self, told: Told) -> None:
+        """The episode is over, or its time is: whoever still waits is cut off, and the next episode begins."""
+        unsaid = []
+        for agent, seat in self.seats.items():
+            if not seat.gone and agent not in told.obs:
+                told.obs[agent], reward = self.front.last(agent)
+                self._pay(agent, reward)
+            if seat.waiting:
+                unsaid += [agent] if told.over else []
+                self._leave(agent, told, False, True)
+        self.owner.out.ended.append(self._summary(unsaid, told))
+        self.begin(self.episode + 1)
+
+    def _summary(self, unsaid: list[str], told: Told) -> EpisodeEnd:
+        seats = self.seats.values()
+        took_part = {agent: seat for agent, seat in self.seats.items() if seat.seen}
+        info: dict[str, Any] = {"returns": {agent: seat.total for agent, seat in took_part.items()}}
+        info["lengths"] = {agent: seat.actions for agent, seat in took_part.items()}
+        info |= {"unsaid": unsaid, "infos": dict(told.infos)}
+        ways = any(seat.terminated for seat in seats), any(seat.truncated for seat in seats)
+        total = float(sum(seat.total for seat in seats))
+        return EpisodeEnd(self.index, self.episode, self.seed, self.length, total, *ways, info)
+
+    def _write(self, agent: str, obs: Any) -> None:
+        receiver = self.owner.receivers[agent]
+        try:
+            receiver.write(self.index, obs)
+        except BadValue as error:
+            raise self.failed(error, agent) from error
+        if self._closely[agent]:
+            self._closely[agent] -= 1
+            receiver.look_closely(self.index)
+
+    # --- what is wrong ---
+
+    def examine(self, agent: str) -> None:
+        """Raise if the observation in the buffer is not sound."""
+        if problem := self.owner.receivers[agent].problem(self.index):
+            raise self.failed(problem[0], agent)
+
+    def where(self, agent: str | None = None) -> str:
+        who = "" if agent is None else f"agent {agent!r}, "
+        told = f"env {self.index} of worker {self.worker} ({self.owner.name}), {who}episode {self.episode}"
+        return f"{told}, seed {self.seed}, step {self.length}"
+
+    def failed(
+        self, what: BaseException | str, agent: str | None = None, given: dict[str, Any] | None = None
+    ) -> EnvError:
+        plain = isinstance(what, str | BadValue)
+        text = str(what) if plain else f"{type(what).__name__}: {what}"
+        shown = {
+            name: act if isinstance(act, dict | tuple) else np.asarray(act).tolist()
+            for name, act in (given or {}).items()
+        }
+        last = f" Actions: {shown}." if shown else ""
+        doing = "step" if self.length else "reset"
+        return EnvError(
+            f"{self.where(agent)}: {doing} failed: {text}.{last} `rookery check-env {self.owner.name}` looks at it alone."
+        )

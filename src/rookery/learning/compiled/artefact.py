@@ -1,0 +1,241 @@
+"""A named update as machine code, kept on disk: key → load → call. Building it is in build.py, imported only when needed.
+
+The artefact checks nothing about what it is given; `Learner.run` compares every batch with the signature first. Nor is it
+trusted because it is there: it must lie where only the user writes (cache.py), its plan must be whole and made for this key on
+this machine, and the machine code must be the one the plan was made with. Anything else is built again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import logging
+import os
+import sys
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from operator import is_
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rookery.core.errors import CompileError
+from rookery.learning.compiled.cache import PLAN, Cache, distrust, private, shared
+from rookery.learning.compiled.key import circumstances, compiler, key_of
+from rookery.learning.compiled.small_matmul import decompositions
+from rookery.learning.learner import Outputs
+from rookery.learning.update_words import Traced
+
+log = logging.getLogger("rookery.learning")
+FORMAT = 3  # of plan.json
+CODE = "update.so"
+TESTED_TORCH = ("2.13.",)
+OPTIONS = {  # of inductor
+    "compile_threads": 1,  # it would start a process per core
+    "epilogue_fusion": False,  # matmul.h has none
+    "aot_inductor.allow_stack_allocation": True,  # stack.py
+    "aot_inductor.precompile_headers": False,  # 300 MB in a folder whose name anybody can take first; saves 4 s of 25
+}
+STACK = 4 << 20  # bytes of a stack that small results fit into, whatever their type (stack.py)
+_FILES = ("matmul.h", "matmul.py", "stack_buffers.py")
+_TEXTS = [Path(__file__).with_name(name).read_text(encoding="utf-8") for name in _FILES]
+PARTS = [Traced, decompositions, OPTIONS, FORMAT, _TEXTS]  # what of us shapes an artefact
+Plan = dict[str, Any]
+
+
+class Damaged(Exception):
+    """What lies in the cache is not a whole artefact for this key on this machine."""
+
+
+@dataclass(slots=True)
+class Held:
+    """An artefact that was loaded and is not removed from the cache as long as this lives."""
+
+    plan: Plan
+    run: Callable[[list[Any]], list[Tensor]]
+    lock: int  # descriptor of plan.json, with a shared lock
+    built: bool = False
+
+    def __del__(self) -> None:
+        os.close(self.lock)
+
+
+class Artefact:
+    """`take(batch)`, then a call runs one named update of a learner; the learner's tensors change in place."""
+
+    def __init__(self, learner: Any, name: str, batch: dict[str, Any]):
+        if learner.cache is None:
+            raise CompileError("compiled mode needs a cache folder (learning.cache)")
+        self.key = key_of(learner, name, PARTS)
+        self._held = obtain(learner, name, batch, self.key)
+        self._run, plan, self.built = self._held.run, self._held.plan, self._held.built
+        self._names, self._arrays = tuple(plan["metrics"]), list(plan["arrays"])
+        self._noise = [(kind, torch.zeros(shape, device="cpu")) for kind, shape in plan["noise"]]
+        table = learner.tensors | {f"noise{i}": t for i, (_, t) in enumerate(self._noise)}
+        self._inputs = [table.get(key) for key in plan["inputs"]]
+        self._fields = [
+            (i, key.removeprefix("batch.")) for i, key in enumerate(plan["inputs"]) if key.startswith("batch.")
+        ]
+        self._generator = learner.generator
+        self._last: dict[str, Tensor] = {}  # the last batch, which was checked
+
+    def knows(self, batch: dict[str, Any]) -> bool:
+        """Whether these are the very tensors of the last batch: a store fills the same ones again and again."""
+        last = self._last
+        return len(last) == len(batch) and all(map(is_, batch.values(), last.values())) and list(batch) == list(last)
+
+    def take(self, batch: dict[str, Any], flat: dict[str, Tensor]) -> None:
+        """Use this batch, which must have been checked, in the next calls; flat: its leaves by path."""
+        for i, key in self._fields:
+            self._inputs[i] = flat[key]
+        # a tensor on numpy's memory, as those of a store are, keeps its size; any other is checked each time
+        fixed = flat is batch and not any(t.untyped_storage().resizable() for t in flat.values())
+        self._last = dict(batch) if fixed else {}
+
+    def __call__(self) -> Outputs:
+        for kind, t in self._noise:
+            if kind == "normal":
+                t.normal_(generator=self._generator)
+            else:
+                t.uniform_(generator=self._generator)
+        numbers, *arrays = self._run(self._inputs)  # its own (stack.py): the next call in this thread overwrites them
+        return Outputs(dict(zip(self._arrays, map(torch.clone, arrays))), self._names, numbers.numpy().copy())
+
+    def check(self, learner: Any, name: str) -> None:
+        """No code and no plain number that went into the machine code has changed since."""
+        if key_of(learner, name, PARTS) != self.key:
+            raise CompileError(
+                f"update {name!r}: code or a plain number that it uses was changed after it was compiled; an eager run would "
+                "have noticed, this one cannot. A number that changes during a run must be a knob (a Schedule)."
+            )
+
+
+def obtain(learner: Any, name: str, batch: dict[str, Any], key: str) -> Held:
+    """The artefact, from the cache or built: in the cache, or in a private folder if that cannot be written."""
+    cache = learner.cache if isinstance(learner.cache, Cache) else Cache(Path(learner.cache))
+    place = cache.ready()
+    try:
+        return held(place, key)
+    except (FileNotFoundError, Damaged):
+        pass  # told below, by the one run that builds
+    try:
+        return _in_turn(place, learner, name, batch, key)
+    except OSError as error:
+        problem = f"cannot be written ({error.strerror or error})"
+        if place is private():
+            raise CompileError(
+                f"the temporary folder {place.folder} {problem}: set TMPDIR or learning.cache"
+            ) from error
+    try:
+        return _in_turn(place.replaced(problem), learner, name, batch, key)
+    except OSError as error:
+        raise CompileError(
+            f"neither the cache {place.folder} nor the temporary folder {private().folder.parent} can be written "
+            f"({error.strerror or error}): set learning.cache to a folder with room, or learning.mode=eager"
+        ) from error
+
+
+def _in_turn(place: Cache, learner: Any, name: str, batch: dict[str, Any], key: str) -> Held:
+    """Build, unless another run is doing it: then wait for it, and after a while build alone."""
+    with place.building(key) as turn:
+        if not turn.alone:
+            text = (
+                f"update {name!r} is being compiled by another run: waiting for it, at most {place.wait_seconds:.0f} s"
+            )
+            log.info("%s", text)
+            with learner.busy(text):
+                turn.until_alone(place.wait_seconds)
+        if not turn.alone:
+            place = place.replaced(f"is locked by a build that has not ended after {place.wait_seconds:.0f} s")
+        try:
+            return held(place, key)  # built by the one we waited for
+        except FileNotFoundError:
+            pass
+        except Damaged as error:
+            log.warning("the compiled update %s %s: it is built again", key, error)
+        from rookery.learning.compiled.build import build
+
+        build(learner, name, batch, place, key)
+        made = held(place, key)
+    made.built = True
+    place.trim()
+    return made
+
+
+def held(place: Cache, key: str) -> Held:
+    """Lock, examine and load an artefact. FileNotFoundError: there is none; Damaged: there is one that must not be used."""
+    folder = place.folder / key
+    for path in (folder, folder / PLAN, folder / CODE):
+        if problem := distrust(path, follow=False):
+            raise Damaged(f"({path.name}) {problem}")
+    lock = os.open(folder / PLAN, os.O_RDONLY)
+    try:
+        if not shared(lock):
+            raise FileNotFoundError(folder)
+        plan = examine(folder, key)
+        run = load(folder / CODE)
+        with contextlib.suppress(OSError):  # a cache that can only be read: nothing is removed from it either
+            os.utime(folder / PLAN)
+    except BaseException:
+        os.close(lock)
+        raise
+    return Held(plan, run, lock)
+
+
+def examine(folder: Path, key: str) -> Plan:
+    """The plan of a whole artefact for this key and machine."""
+    try:
+        plan = json.loads((folder / PLAN).read_text())
+        if plan.pop("seal") != seal(plan):
+            raise Damaged("has a damaged plan")
+        if plan["format"] != FORMAT or plan["key"] != key:
+            raise Damaged("has the plan of another update or version")
+        if plan["circumstances"] != circumstances():
+            raise Damaged("was built on another machine or with other versions")
+        if plan["sha256"] != sha256_of(folder / CODE):
+            raise Damaged("is damaged")
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise Damaged(f"is incomplete ({type(error).__name__})") from error
+    return plan
+
+
+def seal(plan: Plan) -> str:
+    """A checksum of the plan itself: one changed digit in it would hand the machine code other inputs."""
+    return hashlib.sha256(json.dumps(plan, sort_keys=True).encode()).hexdigest()
+
+
+def sha256_of(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def load(path: Path) -> Callable[[list[Any]], list[Tensor]]:
+    """The raw runner: 0.01 s, where the public `aoti_load_package` imports the compiler for two seconds and leaves a folder behind
+    if the process is killed.
+    """
+    try:
+        return torch._C._aoti.AOTIModelContainerRunnerCpu(str(path), 1).run
+    except RuntimeError as error:
+        raise Damaged(f"cannot be loaded ({str(error).strip().splitlines()[0]})") from error
+
+
+def unavailable() -> str | None:
+    """Why this machine cannot run compiled updates, or None."""
+    if not torch.__version__.startswith(TESTED_TORCH):
+        return f"torch {torch.__version__} is not a tested version ({', '.join(v + '*' for v in TESTED_TORCH)})"
+    if compiler() is None:
+        return "no C++ compiler (g++) was found"
+    if (room := stack_bytes()) < STACK:
+        return f"threads have a stack of {room >> 10} kB, {STACK >> 10} are needed (threading.stack_size, ulimit -s)"
+    return None
+
+
+def stack_bytes() -> int:
+    """What a thread that is started now gets."""
+    import resource
+
+    soft, _ = resource.getrlimit(resource.RLIMIT_STACK)
+    return threading.stack_size() or (sys.maxsize if soft == resource.RLIM_INFINITY else soft)

@@ -1,0 +1,169 @@
+"""Ring: what the learners of one group do together, as one of them sees it.
+
+    ∇L = 1/N Σ_r ∇L_r        L_r: the loss on part r of the batch, N equal parts in the order of the learners
+
+This is the gradient of the whole batch for every loss that is a sum of means over rows: a mean over equally many rows by itself,
+and a mean over valid rows because it is divided by the valid rows of the *average* part (`core.counting`). What is no
+such sum (a product of two means, a comparison of rows with one another) is noticed by the `Witness`, which sees the whole batch once.
+Random numbers are drawn for the whole batch by everybody, who keep their part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from rookery.core.counting import counting
+from rookery.core.errors import BatchError, ConfigError
+from rookery.core.system.process import Lost
+from rookery.core.tree import Tree, leaves, tree_map
+
+HERE = "127.0.0.1"  # all learners are on one machine
+
+
+class Ring:
+    """One of `size` learners; `axis` is that of the rows of a batch (1 for sequences [T, B])."""
+
+    def __init__(self, rank: int, size: int, axis: int, device: torch.device):
+        self.rank, self.size, self.axis, self.device = rank, size, axis, device
+        self.gradients: list[Tensor] | None = None  # kept if a list is here
+        self._rows = 0  # of each part
+        self._counted: list[tuple[Tensor, Tensor]] = []
+        self._group: Any = None
+
+    def join(self, store: Any, seconds: float) -> None:
+        """Meet the others; returns when all are there."""
+        try:
+            self._group = _process_group(store, self.rank, self.size, timedelta(seconds=seconds), self.device)
+        except RuntimeError as error:
+            raise Lost(f"did not meet the others: {error}") from error
+
+    def close(self) -> None:
+        self._group = None
+
+    @contextmanager
+    def update(self, rows: int) -> Iterator[None]:
+        """Around an update on a part of so many rows."""
+        self._rows, self._counted = rows, []
+        with counting(self._count):
+            yield
+        self._counted = []
+
+    def average(self, grad: Tensor) -> None:
+        """In place: the mean over the learners, the same bits in all of them."""
+        self._sum(grad)
+        grad.div_(self.size)
+        if self.gradients is not None:
+            self.gradients.append(grad.clone())
+
+    def whole(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """The shape for the whole batch of what has this one for a part."""
+        at = row_axis(shape, self._rows, self.axis)
+        return shape if at is None else (*shape[:at], shape[at] * self.size, *shape[at + 1 :])
+
+    def part(self, drawn: Tensor, shape: tuple[int, ...]) -> Tensor:
+        at = row_axis(shape, self._rows, self.axis)
+        return drawn if at is None else drawn.narrow(at, self.rank * self._rows, self._rows).contiguous()
+
+    def part_of(self, batch: Tree, rows: int) -> Tree:
+        """This learner's rows of a batch of `rows`, in contiguous memory."""
+        each = rows // self.size
+
+        def own(leaf: Tensor) -> Tensor:
+            at = row_axis(tuple(leaf.shape), rows, self.axis)
+            return leaf if at is None else leaf.narrow(at, self.rank * each, each).contiguous()
+
+        return tree_map(own, batch)
+
+    def joined(self, key: str, parts: list[Tensor]) -> Tensor:
+        """The rows of all learners in order."""
+        at = row_axis(tuple(parts[0].shape), self._rows, self.axis)
+        if at is None:
+            raise BatchError(
+                f"the update gave {key!r} of shape {tuple(parts[0].shape)} for {self._rows} rows: with learning.learners={self.size} "
+                "an array must have one entry per row of the batch. Return a number, or set learning.learners=1."
+            )
+        return torch.cat(parts, at)
+
+    def _count(self, valid: Tensor) -> Tensor:
+        """Valid rows of the average part. The same mask is counted once per update."""
+        for known, count in self._counted:
+            if known is valid:
+                return count
+        total = valid.to(torch.bool).sum().to(torch.float32)
+        self._sum(total)
+        count = total.clamp(min=1.0) / self.size
+        self._counted.append((valid, count))
+        return count
+
+    def _sum(self, tensor: Tensor) -> None:
+        try:
+            self._group.allreduce([tensor]).wait()
+        except RuntimeError as error:  # nobody to be named: the others' connections break, too
+            raise Lost(str(error)) from error
+
+
+class Witness:
+    """One learner alone with the whole batch; keeps the gradients to compare."""
+
+    def __init__(self) -> None:
+        self.gradients: list[Tensor] = []
+
+    def average(self, grad: Tensor) -> None:
+        self.gradients.append(grad.clone())
+
+    def whole(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        return shape
+
+    def part(self, drawn: Tensor, shape: tuple[int, ...]) -> Tensor:
+        return drawn
+
+
+def row_axis(shape: tuple[int, ...], rows: int, axis: int) -> int | None:
+    """Where an array has its rows; None: it has none (one number for the whole batch)."""
+    if len(shape) > axis:
+        return axis if shape[axis] == rows else None
+    return 0 if shape and shape[0] == rows else None  # one weight per sequence
+
+
+def rows_in(batch: Tree, axis: int, size: int) -> int:
+    """Rows of a batch, which `size` learners can share."""
+    found = {int(leaf.shape[axis]) for leaf in leaves(batch) if leaf.dim() > axis}
+    if len(found) != 1:
+        raise BatchError(
+            f"expected equally many rows in every field of a batch along dimension {axis}, got {sorted(found)}: several learners "
+            "(learning.learners) cannot share it. Set learning.learners=1."
+        )
+    rows = found.pop()
+    if rows % size:
+        raise ConfigError(
+            f"a batch of {rows} rows cannot be shared equally by learning.learners={size}. Change the size of the batches, "
+            "or learning.learners."
+        )
+    return rows
+
+
+def meeting(port: int | None, seconds: float) -> Any:
+    """Where learners find each other: made by the first without a port, reached by the others with that one's."""
+    host = port is None
+    return dist.TCPStore(
+        HERE, port or 0, is_master=host, wait_for_workers=False, timeout=timedelta(seconds=seconds)
+    )  # its own port, so that runs side by side do not meet
+
+
+def _process_group(store: Any, rank: int, size: int, timeout: timedelta, device: torch.device) -> Any:
+    """A group of its own: torch's global one belongs to whoever calls us."""
+    if device.type == "cuda":
+        options = dist.ProcessGroupNCCL.Options()
+        options._timeout = timeout
+        return dist.ProcessGroupNCCL(store, rank, size, options)
+    gloo: Any = dist.ProcessGroupGloo
+    options = (gloo._Options if hasattr(gloo, "_Options") else gloo.Options)()
+    options._timeout, options._devices = timeout, [gloo.create_device(hostname=HERE)]
+    return gloo(store, rank, size, options)

@@ -1,0 +1,281 @@
+"""A state tree and the files it is kept in: one safetensors file per top-level component, and `state.json` for the rest.
+
+A state tree is a nested dict with string keys; its leaves are numpy arrays, torch tensors and JSON values (also inside
+lists). Every leaf comes back with its own type and the same bits. In `state.json` an array is a reference
+`{"$array": [file, name, kind]}`, an array in pieces (`Segments`) is `{"$segments": {dtype, shape, rows, files}}` with one file per piece, a float that JSON cannot write is `{"$float": "nan"}`, and a key of the caller's that
+starts with `$` gets a second one. Nothing is ever pickled, and reading trusts nothing: file names are plain names of
+regular files, sizes are bounded, every reference is checked.
+
+The safetensors files are written here and not by the library because it can neither hash while it writes nor write
+arrays that are not contiguous without a second copy of the whole file. They are read by the library.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors import SafetensorError, safe_open
+
+from rookery.core.errors import CheckpointError
+from rookery.core.segments import Segments
+from rookery.run.checkpoints.durable import FileInfo, NewFiles, check_name, open_plain, parse_json, read_file
+from rookery.run.checkpoints.links import Earlier
+
+STATE = "state.json"
+SUFFIX = ".safetensors"
+MAX_JSON_BYTES = 1 << 28
+MAX_HEADER_BYTES = 1 << 26
+
+_COMPONENT = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,63}")
+_TAGS = {
+    "bool": "BOOL", "int8": "I8", "uint8": "U8", "int16": "I16", "uint16": "U16", "int32": "I32", "uint32": "U32",
+    "int64": "I64", "uint64": "U64", "float16": "F16", "float32": "F32", "float64": "F64",
+}  # fmt: skip
+PIECE = "rows"  # name of the one array in the file of a piece
+_PIECE_FILE = re.compile(r".+\.\d+\.\d{5,}\.safetensors")
+_FLOATS = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
+_KINDS = ("numpy", "scalar", "torch", "torch.bfloat16")
+
+
+class Unencodable(CheckpointError):
+    """A state that no file can hold: a mistake in somebody's `state()`, not in the disk."""
+
+
+@dataclass(slots=True)
+class Encoded:
+    """A state tree taken apart, not yet written; arrays are referred to, not copied."""
+
+    text: bytes = b""
+    files: dict[str, dict[str, np.ndarray]] = field(default_factory=dict)
+    pieces: dict[str, tuple[Segments, int]] = field(default_factory=dict)  # file → piece of an array
+    linked: dict[str, FileInfo] = field(default_factory=dict)  # pieces that an earlier checkpoint has
+
+    @property
+    def bytes(self) -> int:
+        """About what the files that are not linked need."""
+        rest = [segments.piece(number) for name, (segments, number) in self.pieces.items() if name not in self.linked]
+        arrays = [array for arrays in self.files.values() for array in arrays.values()]
+        return len(self.text) + sum(array.nbytes + 128 for array in [*arrays, *rest])
+
+    def write(self, files: NewFiles, earlier: Earlier | None = None) -> dict[str, FileInfo]:
+        """All files of the state; pieces that an earlier checkpoint has are linked to."""
+        if earlier is not None:
+            self.linked = self._link(files, earlier)
+        infos = {name: files.write(name, _safetensors(name, arrays)) for name, arrays in self.files.items()}
+        for name, (segments, number) in self.pieces.items():
+            if name not in self.linked:
+                infos[name] = files.write(name, _safetensors(name, {PIECE: segments.piece(number)}))
+                segments.know(number, infos[name].sha256)
+        return infos | self.linked | {STATE: files.write(STATE, [self.text])}
+
+    def _link(self, files: NewFiles, earlier: Earlier) -> dict[str, FileInfo]:
+        hashes = {name: segments.sha256(number) for name, (segments, number) in self.pieces.items()}
+        found = {name: earlier.link(sha256, files.folder / name) for name, sha256 in hashes.items() if sha256}
+        return {name: info for name, info in found.items() if info is not None}
+
+
+def write_state(folder: Path, state: dict[str, Any]) -> dict[str, FileInfo]:
+    """Write a state tree into an existing folder, durably; returns what was written, for `read_state`."""
+    with NewFiles(folder) as files:
+        return encode(state).write(files)
+
+
+def encode(state: dict[str, Any]) -> Encoded:
+    """Take a state tree apart; a leaf that cannot be kept is a CheckpointError that names its path."""
+    encoded = Encoded()
+    tree = {_escape(key, ""): _Component(encoded, key).encode(value, key) for key, value in state.items()}
+    encoded.text = json.dumps(tree, allow_nan=False, separators=(",", ":")).encode("ascii")
+    return encoded
+
+
+class _Component:
+    """Encodes one top-level entry, whose arrays share one file."""
+
+    def __init__(self, encoded: Encoded, name: str):
+        taken = {file.lower() for file in encoded.files}
+        plain = isinstance(name, str) and _COMPONENT.fullmatch(name) and (name + SUFFIX).lower() not in taken
+        self._stem = name if plain else f"part.{len(encoded.files)}"
+        self._file = self._stem + SUFFIX
+        self._files, self._pieces = encoded.files, encoded.pieces
+        self._cut = 0  # arrays in pieces so far
+
+    def encode(self, value: Any, path: str) -> Any:
+        if isinstance(value, dict):
+            return {_escape(key, path): self.encode(item, f"{path}/{key}") for key, item in value.items()}
+        if isinstance(value, np.generic):
+            return self._array(np.asarray(value), "scalar", path)
+        if isinstance(value, np.ndarray):
+            return self._array(value, "numpy", path)
+        if isinstance(value, torch.Tensor):
+            return self._tensor(value, path)
+        if isinstance(value, Segments):
+            return self._segments(value, path)
+        return self._json(value, path)
+
+    def _json(self, value: Any, path: str) -> Any:
+        kind = type(value)
+        if value is None or kind is bool or kind is int or kind is str:
+            return value
+        if kind is float:
+            return value if math.isfinite(value) else {"$float": str(value)}
+        if kind is list:
+            return [self.encode(item, f"{path}[{i}]") for i, item in enumerate(value)]
+        raise Unencodable(
+            f"state '{path}' is a {kind.__module__}.{kind.__qualname__}; a state may hold dicts with string keys, numpy "
+            "arrays, torch tensors and JSON values (None, bool, int, float, str, list). Convert it in state()."
+        )
+
+    def _tensor(self, tensor: torch.Tensor, path: str) -> Any:
+        if tensor.layout != torch.strided or tensor.is_quantized:
+            raise Unencodable(f"state '{path}' is a tensor of layout {tensor.layout}; only dense tensors can be kept.")
+        tensor = tensor.detach().cpu().resolve_conj().resolve_neg()
+        if tensor.dtype == torch.bfloat16:
+            return self._array(tensor.view(torch.int16).numpy(), "torch.bfloat16", path)
+        if str(tensor.dtype).removeprefix("torch.") not in _TAGS:
+            raise Unencodable(f"state '{path}' is a tensor of {tensor.dtype}, which safetensors cannot keep.")
+        return self._array(tensor.numpy(), "torch", path)
+
+    def _segments(self, value: Segments, path: str) -> dict[str, Any]:
+        _check_dtype(value.dtype, path)
+        names = [f"{self._stem}.{self._cut}.{number:05d}{SUFFIX}" for number in range(len(value))]
+        self._pieces.update((name, (value, number)) for number, name in enumerate(names))
+        self._cut += 1
+        shape = {"dtype": value.dtype.name, "shape": list(value.shape), "rows": value.rows}
+        return {"$segments": shape | {"files": names}}
+
+    def _array(self, array: np.ndarray, kind: str, path: str) -> dict[str, list[str]]:
+        _check_dtype(array.dtype, path)
+        arrays = self._files.setdefault(self._file, {})
+        name = path
+        while name in arrays or name == "__metadata__":  # {"a/b": x} beside {"a": {"b": y}}; a word of the format
+            name += "#"
+        arrays[name] = array
+        return {"$array": [self._file, name, kind]}
+
+
+def _check_dtype(dtype: np.dtype, path: str) -> None:
+    if dtype.name not in _TAGS:
+        raise Unencodable(f"state '{path}' is an array of dtype {dtype}; known: {', '.join(_TAGS)}.")
+
+
+def _escape(key: Any, path: str) -> str:
+    if type(key) is not str:
+        raise Unencodable(f"state '{path}' has the key {key!r}; keys must be strings.")
+    return "$" + key if key.startswith("$") else key
+
+
+def _safetensors(file: str, arrays: dict[str, np.ndarray]) -> Iterator[bytes | memoryview]:
+    """The bytes of a safetensors file, array by array, without a copy of those that are contiguous."""
+    header: dict[str, Any] = {}
+    end = 0
+    for name, array in arrays.items():
+        start, end = end, end + array.nbytes
+        header[name] = {"dtype": _TAGS[array.dtype.name], "shape": list(array.shape), "data_offsets": [start, end]}
+    text = json.dumps(header, separators=(",", ":")).encode("ascii")
+    text += b" " * (-len(text) % 8)  # the format aligns the data
+    if len(text) > MAX_HEADER_BYTES:
+        raise Unencodable(f"{file} would hold {len(arrays)} arrays; join small arrays in state().")
+    yield len(text).to_bytes(8, "little") + text
+    for array in arrays.values():
+        dense = np.asarray(array, dtype=array.dtype.newbyteorder("<"), order="C")
+        yield dense.reshape(-1).view(np.uint8).data
+
+
+def read_state(folder: Path, names: Mapping[str, FileInfo] | Iterable[str]) -> dict[str, Any]:
+    """The state tree kept in these files of the folder; the caller has compared their hashes. Arrays in pieces are read when they are copied."""
+    path = folder / STATE
+    tree = parse_json(read_file(path, MAX_JSON_BYTES), path)
+    infos = names if isinstance(names, Mapping) else dict.fromkeys(names)
+    whole = [name for name in infos if name.endswith(SUFFIX) and not _PIECE_FILE.fullmatch(name)]
+    arrays = {name: _read_arrays(folder / name) for name in whole}
+    if not isinstance(tree, dict):
+        raise CheckpointError(f"{path} does not hold a state tree.")
+    read = _Reading(folder, infos, arrays)
+    try:
+        return {_unescape(key): read.decode(value) for key, value in tree.items()}
+    except (KeyError, TypeError, ValueError, RecursionError) as error:
+        raise CheckpointError(f"{path} has a reference that leads nowhere: {error}.") from error
+
+
+def _read_arrays(path: Path) -> dict[str, np.ndarray]:
+    check_name(path.name)
+    with os.fdopen(open_plain(path), "rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        header = int.from_bytes(file.read(8), "little")
+    if size < 8 or header > min(MAX_HEADER_BYTES, size - 8):
+        raise CheckpointError(f"{path} claims a header of {header} bytes; this is not a file Rookery wrote.")
+    try:
+        with safe_open(path, framework="np") as file:
+            return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dict
+    except (SafetensorError, KeyError, TypeError, ValueError, OSError) as error:
+        raise CheckpointError(f"{path} is not a readable safetensors file: {error}.") from error
+
+
+class _Saved(Segments):
+    """An array in the files of its pieces, each of which is read when it is asked for."""
+
+    def __init__(self, folder: Path, infos: Mapping[str, FileInfo | None], reference: dict[str, Any]):
+        dtype, shape, rows, names = (reference[key] for key in ("dtype", "shape", "rows", "files"))
+        if dtype not in _TAGS or not all(type(n) is int and n >= 0 for n in [*shape, rows]) or not shape or not rows:
+            raise ValueError(f"array of {dtype!r} {shape!r} in pieces of {rows!r} rows")
+        self.array, self.shape, self.dtype, self.rows, self.known = None, tuple(shape), np.dtype(dtype), rows, {}
+        if len(names) != len(self):
+            raise ValueError(f"{len(names)} files for {len(self)} pieces")
+        self._paths = [folder / name for name in names]
+        for number, name in enumerate(names):
+            if (info := infos[name]) is not None:
+                self.know(number, info.sha256)
+
+    def piece(self, number: int) -> np.ndarray:
+        (start, stop), path = self.bounds(number), self._paths[number]
+        array = _read_arrays(path).get(PIECE)
+        if array is None or array.dtype != self.dtype or array.shape != (stop - start, *self.shape[1:]):
+            raise CheckpointError(
+                f"{path} does not hold {self.dtype} {(stop - start, *self.shape[1:])} under '{PIECE}'."
+            )
+        return array
+
+
+@dataclass(frozen=True, slots=True)
+class _Reading:
+    """What references in state.json may lead to."""
+
+    folder: Path
+    infos: Mapping[str, FileInfo | None]
+    arrays: dict[str, dict[str, np.ndarray]]
+
+    def decode(self, value: Any) -> Any:
+        if isinstance(value, list):
+            return [self.decode(item) for item in value]
+        if not isinstance(value, dict):
+            return value
+        if "$float" in value:
+            return _FLOATS[value["$float"]]
+        if "$array" in value:
+            return self._array(*value["$array"])
+        if "$segments" in value:
+            return _Saved(self.folder, self.infos, value["$segments"])
+        return {_unescape(key): self.decode(item) for key, item in value.items()}
+
+    def _array(self, file: str, name: str, kind: str) -> Any:
+        array = self.arrays[file][name]
+        if kind not in _KINDS:
+            raise ValueError(f"kind {kind!r}")
+        if kind == "torch.bfloat16":
+            return torch.from_numpy(array).view(torch.bfloat16)
+        return torch.from_numpy(array) if kind == "torch" else array[()] if kind == "scalar" else array
+
+
+def _unescape(key: str) -> str:
+    if key.startswith("$") and not key.startswith("$$"):
+        raise ValueError(f"key {key!r}")
+    return key[1:] if key.startswith("$") else key

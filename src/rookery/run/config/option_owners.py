@@ -1,0 +1,31 @@
+"""Which algorithms have an option: for somebody who gave it to one that has not. They are imported only when somebody is told."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rookery.algos.choice import found, listed
+from rookery.core import registry
+from rookery.core.config.yaml import KeyPath
+
+STORES = {"replay": "rookery.data.config:ReplayConfig", "rollout": "rookery.data.config:RolloutConfig"}
+NOT_OF_SEQUENCES = ("hindsight", "demonstrations", "max_reuse", "max_staleness")  # keys of a replay of single steps
+
+
+def owners(path: KeyPath, asked: str) -> str:
+    """` It is for a, b or c, not for dqn.` of a key of `algo` or `store`; empty if nobody has it."""
+    section, word = path[0], path[-1]
+    if section not in ("algo", "store") or len(path) != 2:
+        return ""
+    able = [name for name in registry.names("algo") if _has(name, section, word)]
+    return f" It is for {listed(able)}, not for {asked}." if able else ""
+
+
+def _has(name: str, section: str, word: str) -> bool:
+    algorithm = found(name)
+    if algorithm is None:
+        return False
+    if section == "store" and word in NOT_OF_SEQUENCES and getattr(algorithm, "recurrent", "no") == "must":
+        return False
+    model: Any = algorithm.Config if section == "algo" else registry.load(STORES[algorithm.store_kind])
+    return word in model.model_fields

@@ -1,0 +1,270 @@
+"""From layers of plain values to one validated `Config`.
+
+1. The layers are merged; every value remembers its source.
+2. `import:` modules are imported and names are looked up in the registry.
+3. Each section is validated by its own closed model; then come the rules between sections, and the algorithm's own rules.
+
+Every problem is reported at once. The caller's objects are never changed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pydantic import BaseModel
+
+from rookery.core import registry
+from rookery.core.config.check import Checker
+from rookery.core.config.fields import keys_of
+from rookery.core.config.layers import Layer, Merged, replacing
+from rookery.core.config.overrides import parse_overrides
+from rookery.core.config.schema import schema_of
+from rookery.core.config.yaml import read_file
+from rookery.core.errors import ConfigError
+from rookery.run.config.option_owners import STORES, owners
+from rookery.run.config.players import (
+    PLAYERS_SCHEMA,
+    PlayerConfig,
+    SeatWeights,
+    dumped_seats,
+    named_by_players,
+    players_of,
+    seats_of,
+)
+from rookery.run.config.rules import broken_rules
+
+if TYPE_CHECKING:
+    from rookery.algos.base import Algorithm
+    from rookery.envs.config import EnvConfig
+    from rookery.nets.config import ModelConfig
+    from rookery.run.config import sections as run_config
+
+_RUN = "rookery.run.config.sections:"
+SECTIONS: dict[str, str] = {  # section → its model; those of algo and store depend on the algorithm
+    "algo": "",
+    "env": "rookery.envs.config:EnvConfig",
+    "model": "rookery.nets.config:ModelConfig",
+    "store": "",
+    "train": f"{_RUN}TrainConfig",
+    "eval": f"{_RUN}EvalConfig",
+    "checkpoint": f"{_RUN}CheckpointConfig",
+    "log": f"{_RUN}LogConfig",
+    "run": f"{_RUN}RunConfig",
+    "learning": f"{_RUN}LearningConfig",
+    "pool": f"{_RUN}PoolConfig",
+    "sentinel": f"{_RUN}SentinelConfig",
+}
+OTHERS = ("import", "players", "seats")  # top-level keys that are no sections
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """A validated config. Made by `load_config`; equal configs have equal trees, wherever their values came from."""
+
+    algo: Any  # Config of the algorithm
+    env: EnvConfig
+    model: ModelConfig
+    store: Any  # ReplayConfig or RolloutConfig, as the algorithm's store_kind says
+    train: run_config.TrainConfig
+    eval: run_config.EvalConfig
+    checkpoint: run_config.CheckpointConfig
+    log: run_config.LogConfig
+    run: run_config.RunConfig
+    learning: run_config.LearningConfig
+    pool: run_config.PoolConfig
+    sentinel: run_config.SentinelConfig
+    imports: tuple[str, ...] = ()
+    players: dict[str, PlayerConfig] | None = None  # None: one player, in an env with one agent
+    seats: SeatWeights | None = None  # None: the only player sits everywhere
+    merged: Merged = field(default_factory=lambda: Merged(()), compare=False, repr=False)
+
+    @property
+    def algorithm(self) -> type[Algorithm]:
+        """The class behind algo.name."""
+        return registry.lookup("algo", self.algo.name)
+
+    def dump(self) -> dict[str, Any]:
+        """The whole tree as plain values; loading it again gives an equal Config."""
+        sections = {name: getattr(self, name).model_dump(mode="json") for name in SECTIONS}
+        tree = {"import": list(self.imports), **sections}
+        if self.players is not None:
+            tree["players"] = {name: player.dump() for name, player in self.players.items()}
+        return tree if self.seats is None else tree | {"seats": dumped_seats(self.seats)}
+
+    @property
+    def learns(self) -> str:
+        """`dqn`, or of several players `dqn+ppo`; the first word of a run's folder."""
+        own = [self.algo] if self.players is None else [player.algo for player in self.players.values()]
+        return "+".join(dict.fromkeys(algo.name for algo in own))
+
+    def of(self, player: str) -> Config:
+        """The config as one player sees it: algo, model and store are its own."""
+        own = (self.players or {})[player]
+        return replace(self, algo=own.algo, model=own.model, store=own.store)
+
+    def provenance(self, key: str) -> str:
+        """Where the value of a dotted key came from: `default`, `preset cartpole-ppo`, `file my.yaml, line 3`, `command line` …"""
+        path = tuple(key.split("."))
+        node: Any = self.dump()
+        for part in path:
+            if not isinstance(node, dict) or part not in node:
+                if self.merged.has(path):
+                    break
+                raise ConfigError(f"unknown key {key!r}.{registry.did_you_mean(key, flat(self.dump()))}")
+            node = node[part]
+        return self.merged.source(path)
+
+    def sha256(self) -> str:
+        """Hash of the tree."""
+        text = json.dumps(self.dump(), sort_keys=True, ensure_ascii=True, allow_nan=False)
+        return hashlib.sha256(text.encode()).hexdigest()
+
+
+def load_config(
+    preset: str | None = None,
+    file: str | Path | None = None,
+    algo: str | type | None = None,
+    env: str | None = None,
+    overrides: Sequence[str] = (),
+    tree: Mapping[str, Any] | None = None,
+) -> Config:
+    """Resolve a config from any of: a preset's name, a YAML file, an algorithm and an env, a tree of plain values, `key=value` texts.
+
+    Later wins: defaults < algorithm < preset < file < algo, env and tree < overrides.
+    """
+    return resolve(layers_of(preset, file, algo, env, overrides, tree))
+
+
+def layers_of(
+    preset: str | None,
+    file: str | Path | None,
+    algo: str | type | None,
+    env: str | None,
+    overrides: Sequence[str],
+    tree: Any,
+) -> list[Layer]:
+    """The layers above the algorithm's own, lowest first."""
+    layers = []
+    if preset is not None:
+        layers.append(Layer(f"preset {preset}", registry.lookup("preset", preset)))
+    if file is not None:
+        layers.append(Layer(f"file {file}", *read_file(Path(file))))
+    if isinstance(algo, type):
+        registry.register("algo", getattr(algo, "name", algo.__name__.lower()), algo)
+        algo = getattr(algo, "name", algo.__name__.lower())
+    named = {"algo": {"name": algo}} if algo is not None else {}
+    named |= {"env": {"id": env}} if env is not None else {}
+    layers += [Layer("argument", part) for part in (named, tree) if part]
+    return [*layers, parse_overrides(overrides)]
+
+
+def resolve(layers: Sequence[Layer]) -> Config:
+    """Merge, look up, validate. Raises `ConfigError` with every problem."""
+    layers = named_by_players(layers)
+    first = Merged(layers)
+    early = Checker(first)
+    imports = _imports(first, early)
+    algorithm = _algorithm(first, early)
+    own = [Layer(f"algorithm {first.tree['algo']['name']}", algorithm.defaults)] if algorithm else []
+    merged = Merged(replacing([*own, *layers], "model", "layers", ("hidden", "convs")))
+    checker = Checker(merged, partial(owners, asked=first.tree["algo"]["name"]) if algorithm else None)
+    checker.problems += [problem for problem in early.problems if problem not in checker.problems]
+    models = _models(algorithm)
+    checker.known = {key.key for name, model in models.items() for key in keys_of(model, name)}
+    for name in merged.tree:
+        if name not in SECTIONS and name not in OTHERS:
+            checker.unknown((name,), [*SECTIONS, *OTHERS])
+    sections = {name: checker.section(name, model) for name, model in models.items()}
+    players = players_of(layers, merged, checker)
+    seats = seats_of(merged, checker)
+    if all(sections.get(name) is not None for name in SECTIONS):
+        config = Config(**sections, imports=imports, players=players, seats=seats, merged=merged)  # type: ignore[arg-type]
+        for message in broken_rules(config):
+            checker.rule(message)
+        checker.finish()
+        return config
+    checker.finish()
+    raise AssertionError("a section is missing, but no problem was noted")
+
+
+def models_of(algo: str) -> dict[str, type[BaseModel]]:
+    """section → its model, for an algorithm."""
+    return _models(registry.lookup("algo", algo))
+
+
+def json_schema(algo: str) -> dict[str, Any]:
+    """JSON schema of a config for an algorithm, for editors and other tools."""
+    schema = schema_of(f"Rookery config for {algo}", models_of(algo))
+    schema["properties"] |= PLAYERS_SCHEMA
+    return schema
+
+
+def diff(a: Config | Mapping[str, Any], b: Config | Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
+    """dotted key → (value in a, value in b), where they differ; a value that one of them lacks is `ABSENT`."""
+    left, right = (flat(side.dump() if isinstance(side, Config) else side) for side in (a, b))
+    keys = dict.fromkeys([*left, *right])
+    return {
+        key: (left.get(key, ABSENT), right.get(key, ABSENT))
+        for key in keys
+        if left.get(key, ABSENT) != right.get(key, ABSENT)
+    }
+
+
+ABSENT = "(absent)"
+
+
+def flat(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """`{"a": {"b": 1}}` → `{"a.b": 1}`; an empty mapping stays a value."""
+    found: dict[str, Any] = {}
+    for name, value in tree.items():
+        key = f"{prefix}{name}"
+        found |= flat(value, f"{key}.") if isinstance(value, Mapping) and value else {key: value}
+    return found
+
+
+def _imports(merged: Merged, checker: Checker) -> tuple[str, ...]:
+    """Import the users' modules, which may register names."""
+    modules = merged.tree.get("import", [])
+    if not isinstance(modules, list) or not all(isinstance(name, str) and name for name in modules):
+        checker.add(("import",), f"expected a list of modules, got {modules!r}")
+        return ()
+    for name in modules:
+        try:
+            registry.import_module(name)
+        except ConfigError as error:
+            checker.add(("import",), str(error).rstrip("."))
+    return tuple(modules)
+
+
+def _algorithm(merged: Merged, checker: Checker) -> Any:
+    section = merged.tree.get("algo")
+    name = section.get("name") if isinstance(section, dict) else None
+    if not isinstance(name, str):
+        known = ", ".join(registry.names("algo"))
+        checker.add(
+            ("algo", "name"),
+            f"expected the name of an algorithm ({known}), got {name!r}; choose one with --algo or a preset",
+        )
+        return None
+    try:
+        return registry.lookup("algo", name)
+    except ConfigError as error:
+        checker.add(("algo", "name"), str(error).rstrip("."))
+        return None
+
+
+def _models(algorithm: Any) -> dict[str, type[BaseModel]]:
+    """section → model. Without an algorithm, those of algo and store are unknown."""
+    models: dict[str, type[BaseModel]] = {}
+    for name, target in SECTIONS.items():
+        if target:
+            models[name] = registry.load(target)
+        elif algorithm is not None:
+            models[name] = algorithm.Config if name == "algo" else registry.load(STORES[algorithm.store_kind])
+    return models

@@ -1,0 +1,221 @@
+"""Rules between sections of a config. Each broken one is a sentence that names both fields and what to do.
+
+A rule of one section lives in that section's model, a rule of one algorithm in `Algorithm.rules`.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from rookery.core import registry
+from rookery.core.errors import ConfigError
+from rookery.run.config.players import renamed
+
+if TYPE_CHECKING:
+    from rookery.run.config.resolve import Config
+
+
+def broken_rules(config: Config) -> list[str]:
+    """All broken rules: the general ones, then the algorithm's."""
+    own = [*_of_learning(config)] if config.players is None else [*_of_players(config)]
+    return [*own, *_stops(config), *_rolls_back(config), *_names(config), *_code(config), *_env(config)]
+
+
+def _of_learning(config: Config) -> list[str]:
+    """Rules of whoever learns."""
+    own = [*_learns(config), *_anneals(config), *_hindsight(config), *config.algorithm.rules(config)]
+    return [*own, *_shared(config)]
+
+
+def _shared(config: Config) -> Iterator[str]:
+    """Several learners have equal parts of every batch. Of several players' rollouts the size is known only when they sit."""
+    learners, kind = config.learning.learners, config.algorithm.store_kind
+    if learners == 1:
+        return
+    if config.run.device == "mps":
+        yield f"learning.learners={learners} share gradients on CPUs or CUDA devices, but run.device=mps. Set run.device=cpu"
+    size = config.store.batch_size if kind == "replay" else 0
+    if size % learners:
+        yield (
+            f"store.batch_size={size} cannot be shared equally by learning.learners={learners}. "
+            f"Set store.batch_size={max(1, round(size / learners)) * learners}, or change learning.learners"
+        )
+    parts = getattr(config.algo, "minibatches", None)
+    if kind == "rollout" and config.players is None and parts is not None:
+        sequence = getattr(config.algo, "sequence", None) or config.algo.rollout  # appo: whole rollouts
+        length = 1 if config.model.core is None else sequence
+        size = config.env.num * config.pool.workers * (config.algo.rollout // length) // parts
+        if size % learners:
+            yield (
+                f"a minibatch of env.num × pool.workers × algo.rollout / algo.minibatches={parts} has {size} "
+                f"{'rows' if length == 1 else 'sequences'}, which learning.learners={learners} cannot share equally. "
+                f"Change algo.minibatches or learning.learners"
+            )
+
+
+def _of_players(config: Config) -> Iterator[str]:
+    """Each player's rules, and what several players need."""
+    if not config.env.several:
+        yield (
+            f"players sit in an env with several agents, but env.api={config.env.api} has one. "
+            f"Set env.api to parallel, turns or dict, or remove `players`"
+        )
+    if config.env.stack > 1:
+        yield f"env.stack={config.env.stack} is for an env with one agent. Set env.stack=1, or remove `players`"
+    for name in config.players or ():
+        view = config.of(name)
+        if getattr(view.store, "hindsight", None) is not None:
+            yield f"players.{name}.store.hindsight is for an env with one agent. Set it to null"
+        foreign = [message for message in _code(view) if message.startswith("model.")]
+        for message in [*_of_learning(view), *foreign]:
+            yield renamed(name, message)
+
+
+def _learns(config: Config) -> Iterator[str]:
+    """A run that cannot learn anything must not end with success."""
+    limit = config.train.max_steps
+    if limit is None:
+        return
+    if config.algorithm.store_kind == "replay" and config.players is None:  # else its rows are not the env's steps
+        fill, ratio = config.store.min_fill, config.store.updates_per_step
+        if (limit - fill) * ratio < 1 - 1e-6:  # 1/3 and 0.1 are not quite what they are written as
+            yield (
+                f"train.max_steps={limit} ends before the first update, which comes after store.min_fill={fill} steps and 1 / "
+                f"store.updates_per_step={ratio:g} more. Raise train.max_steps, or lower store.min_fill"
+            )
+    rows = getattr(config.algo, "rollout", 1) or 1
+    round_steps = rows * config.env.num * config.pool.workers
+    if config.algorithm.store_kind == "rollout" and round_steps > limit:
+        yield (
+            f"train.max_steps={limit} is less than one rollout, algo.rollout={rows} × env.num={config.env.num} × "
+            f"pool.workers={config.pool.workers} = {round_steps} steps: the run would end before the first update. "
+            f"Raise train.max_steps, or lower algo.rollout or env.num"
+        )
+
+
+def _anneals(config: Config) -> Iterator[str]:
+    """β of prioritised replay is annealed over the whole run, unless told otherwise."""
+    priority = getattr(config.store, "priority", None)
+    if priority is None or config.train.max_steps is not None:
+        return
+    beta = priority.beta
+    if beta.steps is None and beta.kind not in ("constant", "piecewise"):
+        yield (
+            f"store.priority.beta is a {beta.kind} schedule over the whole run (`steps: null`), but train.max_steps=null gives the "
+            f"run no length. Set store.priority.beta={{kind: linear, start: 0.4, end: 1, steps: 100000}} or train.max_steps"
+        )
+
+
+def _stops(config: Config) -> Iterator[str]:
+    """A goal that is measured by evaluation needs evaluations before the end."""
+    goals = [name for name in config.train.stop if name.startswith("eval/")]
+    if goals and not config.eval.every_steps:
+        yield (
+            f"train.stop waits for {goals[0]!r}, but eval.every_steps=0 evaluates only when the run is over. "
+            f"Set eval.every_steps, or remove the goal from train.stop"
+        )
+
+
+def _hindsight(config: Config) -> Iterator[str]:
+    """A reward of several steps cannot be computed again from one pair of goals, and a memory has seen the old one."""
+    n_step = getattr(config.algo, "n_step", 1)
+    if getattr(config.store, "hindsight", None) is None:
+        return
+    if getattr(config.algorithm, "recurrent", "no") == "must":
+        yield (
+            f"store.hindsight gives single steps another goal, but algo.name={config.algo.name} learns from sequences. "
+            f"Use dqn or another algorithm without memory, or set store.hindsight=null"
+        )
+    elif n_step != 1:
+        yield (
+            f"store.hindsight computes the reward of single steps again, but algo.n_step={n_step} sums several. "
+            f"Set algo.n_step=1, or store.hindsight=null"
+        )
+
+
+def _rolls_back(config: Config) -> Iterator[str]:
+    if config.sentinel.on_nan == "rollback" and not config.checkpoint.every_steps:
+        yield (
+            "sentinel.on_nan=rollback goes back to the last checkpoint, but checkpoint.every_steps=0 saves none before the end. "
+            "Set checkpoint.every_steps, or sentinel.on_nan=stop"
+        )
+
+
+def _names(config: Config) -> Iterator[str]:
+    """Names of sinks must be known."""
+    known = registry.names("sink")
+    for name in config.log.sinks:
+        if name not in known:
+            hint = registry.did_you_mean(name, known)
+            yield f"log.sinks: unknown sink {name!r}.{hint} Known: {', '.join(known) or 'none'}"
+
+
+def _code(config: Config) -> Iterator[str]:
+    """A config may be somebody else's: `os:system` is no env, and must not be called to find that out."""
+    env, model = config.env, config.model
+    wrappers = [w if isinstance(w, str) else w.name for w in (*env.wrappers, *env.train_wrappers, *env.eval_wrappers)]
+    named = [("env.id", env.id), *(("env.wrappers", name) for name in wrappers), ("model.encoder", model.encoder)]
+    for key, name in named:
+        if name and ":" in name and name.partition(":")[0].partition(".")[0] in sys.stdlib_module_names:
+            yield f"{key}: {name!r} is part of Python's standard library; expected a class of yours, package.module:Class"
+
+
+def _workers(config: Config) -> Iterator[str]:
+    """What cannot be stepped in worker processes."""
+    from rookery.envs.builders.groups import refusal
+
+    mode = config.env.workers.mode
+    if mode == "inline":
+        return
+    if config.env.engine in ("native", "envpool"):
+        yield refusal(config.env)
+    if config.env.several:
+        yield f"env.workers={mode} is for envs with one agent, but env.api={config.env.api} has several. Set env.workers=inline"
+    elif mode == "async" and config.algorithm.store_kind == "rollout":
+        yield (
+            f"env.workers=async delivers steps when they are done, some of them chosen by older weights, but algo.name={config.algo.name} learns from "
+            "whole rollouts of the newest. Set env.workers=subprocess"
+        )
+
+
+def _pool(config: Config) -> Iterator[str]:
+    """What cannot be asynchronous."""
+    pool = config.pool
+    if pool.mode == "sync":
+        return
+    if pool.kind == "local":
+        yield "pool.mode=async needs workers elsewhere, but pool.kind=local. Set pool.kind=process or ray"
+    if config.train.max_episodes is not None:
+        yield "train.max_episodes is counted exactly, which pool.mode=async cannot. Use train.max_steps, or pool.mode=sync"
+    players = [config] if config.players is None else [config.of(name) for name in config.players]
+    for player in players:
+        if player.algorithm.store_kind == "rollout" and not player.algorithm.corrects_lag:
+            yield (
+                f"pool.mode=async learns from rollouts of older weights, for which algo.name={player.algo.name} does not correct. Use impala or "
+                "appo, or set pool.mode=sync"
+            )
+
+
+def _env(config: Config) -> Iterator[str]:
+    """The env must be known before a folder is made for the run; whether it can be built is seen when it is."""
+    from rookery.envs.builders.single import find_spec
+
+    name = config.env.id
+    yield from _workers(config)
+    yield from _pool(config)
+    if config.env.several and config.players is None:
+        yield (
+            f"env.api={config.env.api} has several agents, and nobody is there to sit for them. "
+            f"Add `players: {{name: {{}}}}` (docs/several-players.md), or use an env with one agent"
+        )
+    if name is None or name in registry.names("env"):
+        return
+    try:
+        if ":" in name:
+            registry.import_module(name.partition(":")[0])
+        else:
+            find_spec(name)
+    except ConfigError as error:
+        yield f"env.id: {error}"

@@ -1,0 +1,285 @@
+"""Experiment: a run from start to end — folder, lock, signals, sinks, checkpoints, resume, summary.
+
+    Experiment("cartpole-ppo", overrides=["train.max_steps=50000"]).train()
+    Experiment(algo="dqn", env=lambda: MyEnv()).train()
+
+Killed anywhere and resumed, the result is bit for bit that of the uninterrupted run.
+"""
+
+from __future__ import annotations
+
+import logging
+import signal
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rookery.core import registry
+from rookery.core.errors import CheckpointError, Diverged, LearnerLost, RookeryError, UsageError
+from rookery.envs.watchdog import last_words
+from rookery.run.build import EnvFactory, build_parts
+from rookery.run.callbacks.base import Callback
+from rookery.run.checkpoints.checkpoints import Checkpoints
+from rookery.run.checkpoints.manifest import understood
+from rookery.run.checkpoints.statefile import Unencodable
+from rookery.run.config.resolve import Config, load_config
+from rookery.run.experiment.announce import announce
+from rookery.run.experiment.folder import RunFolder
+from rookery.run.experiment.logs import TextLog
+from rookery.run.experiment.recovery import roll_back, start_again
+from rookery.run.experiment.resume import check_same, resolve_config, saved_mode, start_from
+from rookery.run.experiment.signals import Preemption
+from rookery.run.experiment.summary import summary_of, write_config
+from rookery.run.machine import difference, fingerprint, settings
+from rookery.run.report.clock import CHECKPOINT
+from rookery.run.report.progress import Evaluation, Progress
+from rookery.run.report.sinks import Sink, Sinks
+from rookery.run.trainer import Trainer
+
+log = logging.getLogger("rookery.run")
+
+
+@dataclass(slots=True)
+class Result:
+    """How a run ended."""
+
+    status: str  # finished | stopped | preempted | failed
+    reason: str
+    folder: Path
+    summary: dict[str, Any]
+    exit_code: int = 0
+    evaluation: Evaluation | None = None
+    metrics: dict[str, Any] = field(default_factory=dict)  # of the last report
+
+
+class Experiment:
+    """One run in one folder."""
+
+    def __init__(
+        self,
+        config: Config | str | Mapping[str, Any] | None = None,
+        *,
+        algo: str | type | None = None,
+        env: str | EnvFactory | None = None,
+        model: type | None = None,
+        overrides: Sequence[str] = (),
+        callbacks: Sequence[Callback] = (),
+        sinks: Sequence[Sink] | None = None,
+        out: Path | str | None = None,
+        resume: Path | str | None = None,
+        on_exists: str | None = None,
+        init_from: str | None = None,
+    ):
+        self.env_factory = env if callable(env) else None
+        named = {"algo": algo, "env": env if isinstance(env, str) else None, "model": model}
+        self.config = resolve_config(config, named, overrides, resume)
+        self.callbacks, self.own_sinks = list(callbacks), sinks
+        self.out, self.resume = (None if p is None else Path(p) for p in (out, resume))
+        self.on_exists, self.init_from = on_exists or self.config.run.on_exists, init_from
+        if resume is not None and init_from is not None:
+            raise UsageError(
+                "--init-from starts a new run from another's weights, --resume goes on with a run: give one of them"
+            )
+        self.resumed_from: list[int] = []
+        self.inexact: str | None = None
+        self.rollbacks = 0
+        self.restarts = (-1, 0)  # step of the checkpoint that lost learners went back to, and how often in a row
+        self.sinks = Sinks([])
+
+    def train(self) -> Result:
+        """Train to the end (or to a signal); the summary is written whatever happens."""
+        level = self.config.log.level
+        # one thread: networks begin with the same bits, however many threads learn
+        with Preemption() as preemption, self._folder() as folder, TextLog(folder.log, level), settings(threads=1):
+            return self._train(folder, preemption)
+
+    def _folder(self) -> RunFolder:
+        if self.resume is not None:
+            return RunFolder.resume(self.resume)
+        name = self.config.run.name or f"{self.config.learns}-{_short(self.config.env.id)}-s{self.config.run.seed}"
+        return RunFolder.create(Path(self.config.run.out), name, self.on_exists, self.out)  # type: ignore[arg-type]
+
+    def _train(self, folder: RunFolder, preemption: Preemption) -> Result:
+        self.folder = folder
+        self.checkpoints = Checkpoints(folder.checkpoints, self.config.checkpoint.keep)
+        saved = self._previous(folder)
+        with understood():
+            # before the first update the mode is chosen again, by the same rule and with the same fall-back
+            mode = saved_mode(saved)
+        try:
+            parts = build_parts(self.config, env=self.env_factory, mode=mode, folder=folder.path)
+            if self.init_from is not None and saved is None:
+                start_from(parts, self.init_from)
+        except RookeryError:
+            folder.discard()  # nothing has begun: leave nothing behind
+            raise
+        self.trainer = Trainer(self.config, callbacks=[*self.callbacks, _Best(self)], parts=parts)
+        last_words.append(self._failed)
+        try:
+            with settings(self.trainer.threads.count):
+                return self._run(preemption, saved)
+        except BaseException as error:
+            self._failed(error)
+            raise
+        finally:
+            last_words.remove(self._failed)
+            self.sinks.close()
+            self.trainer.shut()
+
+    def _run(self, preemption: Preemption, saved: dict[str, Any] | None) -> Result:
+        trainer, folder = self.trainer, self.folder
+        trainer.sentinel.folder = folder.offending
+        trainer.interrupted = lambda: f"signal {preemption.requested}" if preemption.requested else None
+        trainer.pool.interrupted = trainer.interrupted
+        trainer.after_round = self._after_round
+        write_config(folder.config, self.config)  # also when resumed: a new limit must survive the next kill
+        log.info("learner threads: %d (%s)", trainer.threads.count, trainer.threads.reason)
+        if saved is not None:
+            with understood():
+                self._restore(saved)
+        sinks = self._sinks()
+        self.sinks = Sinks(sinks)
+        trainer.on_round = [sink.tick for sink in sinks if hasattr(sink, "tick")]
+        self.sinks.open(folder.path, resume_step=trainer.steps if saved is not None else None)
+        if saved is not None:
+            self.sinks.restore(saved["experiment"]["sinks"])
+        announce(trainer.players, sinks)
+        last = self._loop()
+        return self._finish(preemption, last)
+
+    def _loop(self) -> Progress | None:
+        """Train; on divergence go back to the last checkpoint, if the config says so, and if a learner is lost, exactly so."""
+        last: Progress | None = None
+        if self.config.learning.learners > 1 and self.checkpoints.latest() is None:
+            self._save()  # lost learners go back to it
+        while True:
+            try:
+                for progress in self.trainer.run():
+                    last = progress
+                    self.sinks.report(progress.metrics)
+                return last
+            except Diverged as error:
+                roll_back(self, error)
+            except LearnerLost as error:
+                start_again(self, error)
+
+    def _finish(self, preemption: Preemption, last: Progress | None) -> Result:
+        trainer = self.trainer
+        if preemption.requested and trainer.reason is None:
+            name = signal.Signals(preemption.requested).name
+            status, reason, code = "preempted", f"{name} received; saved", 128 + preemption.requested
+        else:
+            goal = trainer.reason is not None and not trainer.reason.startswith("train.max_")
+            status, reason, code = "stopped" if goal else "finished", trainer.reason or "", 0
+        if status == "preempted" or self.config.checkpoint.at_end:
+            self._save(final=True)
+        summary = self._summary(status, reason)
+        self.folder.write_summary(summary)
+        metrics = {} if last is None else last.metrics
+        return Result(status, reason, self.folder.path, summary, code, trainer.evaluation, metrics)
+
+    def _failed(self, error: BaseException) -> None:
+        reason = str(error) if isinstance(error, RookeryError) else f"{type(error).__name__}: {error}"
+        log.info("the run failed", exc_info=error)  # log.txt keeps the traceback that the console does not show
+        try:
+            self.folder.write_summary(self._summary("failed", reason))
+        except CheckpointError as problem:
+            log.warning("%s", problem)
+
+    def _summary(self, status: str, reason: str) -> dict[str, Any]:
+        return summary_of(self.trainer, status, reason, exact=self._exact(), resumed_from=self.resumed_from)
+
+    def _exact(self) -> bool | str:
+        return self.inexact or self.trainer.exact()
+
+    # --- checkpoints ---
+
+    def _previous(self, folder: RunFolder) -> dict[str, Any] | None:
+        """The state to go on from, if the folder holds a run with a checkpoint."""
+        if not folder.resuming:
+            return None
+        self.checkpoints.clean_orphans()
+        if folder.config.exists():
+            check_same(load_config(file=folder.config), self.config)
+        checkpoint = self.checkpoints.latest()
+        if checkpoint is None:
+            log.warning("%s holds no checkpoint: the run starts again from its beginning", folder.path)
+            return None
+        return checkpoint.load()
+
+    def _restore(self, saved: dict[str, Any]) -> None:
+        self.trainer.restore(saved)
+        experiment = saved["experiment"]
+        self.inexact, self.rollbacks = experiment["inexact"], int(experiment["rollbacks"])
+        self.resumed_from = [*experiment["resumed_from"], self.trainer.steps]
+        if changed := difference(experiment["machine"], fingerprint()):
+            self.inexact = self.inexact or f"resumed with {changed}"
+            log.warning("the run goes on, but not bit for bit: it was saved with %s", changed)
+        log.info("resumed from step %d", self.trainer.steps)
+
+    def _after_round(self, before: int) -> None:
+        if self.trainer.due(self.config.checkpoint.every_steps, before):
+            self._save()
+
+    def _save(self, final: bool = False) -> None:
+        trainer = self.trainer
+        with trainer.meters.phases.phase(CHECKPOINT):
+            trainer.check_weights()
+            trainer.players.check(deep=True)
+            state = trainer.state()
+            state["experiment"] = {
+                "sinks": self.sinks.state(),
+                "inexact": self.inexact,
+                "rollbacks": self.rollbacks,
+                "resumed_from": list(self.resumed_from),
+                "machine": fingerprint(),
+            }
+            try:
+                path = self.checkpoints.save(trainer.steps, state, self._meta())
+            except CheckpointError as error:
+                if final or isinstance(error, Unencodable):  # what cannot be written now never can
+                    raise
+                log.warning("%s Training goes on; the checkpoint before it is untouched.", error)
+                return
+        trainer.callbacks.call("checkpoint", path)
+
+    def save_best(self, evaluation: Evaluation) -> None:
+        run = {"steps": self.trainer.steps, "return_mean": evaluation.mean, "knobs": self.trainer.knob_values}
+        state = self.trainer.players.weights() | {"run": run}
+        try:
+            self.checkpoints.save_best(self.trainer.steps, state, self._meta())
+        except CheckpointError as error:
+            log.warning("the best policy could not be saved: %s", error)
+
+    def _meta(self) -> dict[str, Any]:
+        return {"exact": self._exact(), "config_sha256": self.config.sha256()}
+
+    def _sinks(self) -> list[Any]:
+        if self.own_sinks is not None:
+            return list(self.own_sinks)
+        return [make_sink(name, self.config) for name in self.config.log.sinks]
+
+
+class _Best(Callback):
+    """Keeps the best policy, by evaluation."""
+
+    priority = 90
+
+    def __init__(self, experiment: Experiment):
+        self.experiment = experiment
+
+    def evaluation(self, evaluation: Evaluation) -> None:
+        if evaluation.best:
+            self.experiment.save_best(evaluation)
+
+
+def make_sink(name: str, config: Config) -> Any:
+    make: Callable[..., Any] = registry.lookup("sink", name)
+    from_config = getattr(make, "from_config", None)
+    return make() if from_config is None else from_config(config)
+
+
+def _short(env_id: str | None) -> str:
+    text = (env_id or "env").rpartition(":")[2].rpartition("/")[2]
+    return "".join(c if c.isalnum() or c in "-_." else "-" for c in text)

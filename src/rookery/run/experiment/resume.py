@@ -1,0 +1,98 @@
+"""Where a run comes from: its config, the run it goes on with, the run whose weights it starts with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rookery.core import registry
+from rookery.core.errors import ConfigError, RookeryError, UsageError
+from rookery.run.build import Parts
+from rookery.run.checkpoints.checkpoints import Checkpoints
+from rookery.run.checkpoints.manifest import understood
+from rookery.run.config.resolve import Config, diff, load_config
+from rookery.run.experiment.folder import RunFolder
+
+CHANGEABLE = (
+    "train.",
+    "eval.",
+    "log.",
+    "checkpoint.",
+    "sentinel.",
+    "run.name",
+    "run.out",
+    "run.on_exists",
+    "learning.cache",
+    "learning.deadline",
+    "learning.restarts",
+    "store.mmap",
+    "env.workers.",
+    "pool.kind",
+    "pool.start",
+    "pool.cluster",
+    "pool.cpus",
+    "pool.gpus",
+    "env.faults.",
+)
+
+
+def resolve_config(
+    config: Config | str | Mapping[str, Any] | None,
+    named: Mapping[str, Any],
+    overrides: Sequence[str],
+    resume: Path | str | None,
+) -> Config:
+    """A config from what the caller gave: a Config, a preset's name, a tree, or a run to resume.
+
+    `named` may hold an algorithm (name or class), the id of an env, and a class of encoders under `model`.
+    """
+    algo, env, model = named.get("algo"), named.get("env"), named.get("model")
+    if isinstance(config, Config):
+        if algo or env or model or overrides:
+            raise UsageError("give a resolved Config, or a preset with algo, env, model and overrides, not both")
+        return config
+    if model is not None:
+        registry.register("encoder", model.__name__, model)
+        overrides = [*overrides, f"model.encoder={model.__name__}"]
+    if config is None and resume is not None:
+        return load_config(file=RunFolder.read(Path(resume)).config, algo=algo, env=env, overrides=overrides)
+    if isinstance(config, str):
+        return load_config(preset=config, algo=algo, env=env, overrides=overrides)
+    return load_config(algo=algo, env=env, overrides=overrides, tree=config)
+
+
+def check_same(saved: Config, given: Config) -> None:
+    """A resumed run may be longer or report elsewhere, but must be the same run."""
+    changed = {key: pair for key, pair in diff(saved, given).items() if not key.startswith(CHANGEABLE)}
+    if changed:
+        lines = "\n".join(f"  {key}: {a!r} in the run, {b!r} now" for key, (a, b) in changed.items())
+        raise ConfigError(
+            f"the run being resumed had other values:\n{lines}\nA resumed run goes on exactly as it began; start a new one with --out, "
+            "or take over its weights with --init-from."
+        )
+
+
+def saved_mode(saved: dict[str, Any] | None) -> Any:
+    """How the run being resumed executes its updates (by player, if there are several); None: that is not decided yet."""
+    if saved is None:
+        return None
+    mode = saved["run"]["mode"]
+    if "players" not in saved:
+        return mode if int(saved["learner"]["updates"]) else None
+    players = saved["players"]
+    return {name: mode[name] if int(players[name]["learner"]["updates"]) else None for name in players}
+
+
+def start_from(parts: Parts, source: str) -> None:
+    """Weights and normaliser statistics of another run; everything else starts anew."""
+    path, at, which = source.rpartition("@")
+    if not at or not (which in ("best", "last") or which.isdecimal()):  # an @ may belong to the path
+        path, which = source, "last"
+    try:
+        state, _ = Checkpoints(RunFolder.read(Path(path)).checkpoints).load(which)
+        with understood():
+            parts.players.set_weights(state)
+    except RookeryError as error:
+        parts.pool.close()
+        raise type(error)(f"--init-from {source}: {error}") from error

@@ -1,0 +1,172 @@
+"""ProcessPool: collectors in processes on this machine. Weights and chunks go through shared memory, only what is small through pipes."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable, Sequence
+from multiprocessing.connection import Connection
+from typing import Any
+
+import numpy as np
+
+from rookery.core.chunk import Chunk
+from rookery.core.system.child import ANSWER, live, pack, unpack
+from rookery.core.system.forkserver import forget_server
+from rookery.core.system.process import STARTING, Lost, Process
+from rookery.core.system.shared_memory import Ground, Layout, Shared, layout_of
+from rookery.core.tree import flatten, unflatten
+from rookery.learning.published import Weights
+from rookery.run.pools.protocol import UNREADY
+from rookery.run.pools.remote import RemotePool
+from rookery.run.pools.worker import Haul, Orders, Recipe, Station
+
+LOOK = 1.0  # seconds between looks at whether a worker that does not answer still moves
+
+
+class ProcessPool(RemotePool):
+    """One process per collector."""
+
+    kind = "process"
+
+    def __init__(self, *parts: Any):
+        super().__init__(*parts)
+        self._layout = Layout()
+        # in rounds all read the same; asynchronously each has its own, lest it be overwritten while it is read
+        self._weights = [Ground() for _ in range(len(self) if self.asynchronous else 1)]
+
+    def _line(self, recipe: Recipe) -> PipeLine:
+        weights = self._weights[recipe.worker if self.asynchronous else 0]
+        return PipeLine(recipe, weights, lambda: self._layout, self.interrupted)
+
+    def _publish(self, weights: Weights, workers: Sequence[int]) -> None:
+        self._layout = layout_of(weights)
+        for ground in [self._weights[w] for w in workers] if self.asynchronous else self._weights:
+            for key, array in ground.arrays(self._layout).items():
+                array[...] = weights[key]
+
+    def close(self) -> None:
+        super().close()
+        for ground in self._weights:
+            ground.close()
+
+
+class PoolProcess(Process):
+    """May have children: envs in processes of their own."""
+
+    title = "pool worker"
+    preload = ("rookery.envs.builders.groups",)
+
+
+class PipeLine:
+    """One process, the pipe to it and the memory in which its chunks lie."""
+
+    def __init__(self, recipe: Recipe, weights: Ground, layout: Callable[[], Layout], interrupted: Callable[[], Any]):
+        config, self._interrupted = recipe.config, interrupted
+        self._ground, self._layout = Ground(), layout
+        self._beats = Shared({"beats": ((1,), np.int64)})
+        self._still = config.env.faults.reset_seconds + config.env.faults.step_seconds * config.env.num
+        made_of = (self._beats, self._ground, weights, recipe)
+        self._process = PoolProcess(recipe.worker, config.pool.start, serve_station, made_of)
+        self.pid, self._over = self._process.pid, False
+        self._seen, self._since = -1, 0.0  # what its counter said last, and since when
+
+    def ask(self, name: str, *args: Any) -> None:
+        self._process.ask(name, *args)
+
+    def collect(self, orders: Orders) -> None:
+        self._process.ask("collect", orders, self._layout())
+
+    @property
+    def _patience(self) -> float:
+        """Seconds without a sign of life: as long as its envs may take, but a process that has not answered yet imports torch first."""
+        return self._still if self._process.answered else self._still + STARTING
+
+    def ready(self, seconds: float = 0.0) -> bool:
+        if self._process.pipe.poll(seconds):
+            return True
+        now, moves = time.monotonic(), int(self._beats.arrays["beats"][0])
+        if moves != self._seen or not self._since:
+            self._seen, self._since = moves, now
+        elif now - self._since > self._patience:
+            raise Lost(f"did not move for {self._patience:g} s")
+        return False
+
+    def answer(self, name: str) -> Any:
+        try:
+            while not self.ready(LOOK):
+                if name == "start" and self._interrupted():
+                    raise Lost(UNREADY)
+        finally:
+            self._since = 0.0
+        told = unpack(self._process.answer(0.0))
+        return self._unloaded(told) if isinstance(told, Haul) else told
+
+    def _unloaded(self, haul: Haul) -> Haul:
+        """The chunks, whose arrays lie in shared memory until the next orders."""
+        for name, chunk in haul.chunks.items():
+            haul.chunks[name] = _with_arrays(chunk, self._ground.arrays(haul.layout), f"{name}/")
+        return haul
+
+    def part(self) -> None:
+        self._process.part()
+
+    def end(self, seconds: float) -> None:
+        if self._over:
+            return
+        self._over = True
+        self._process.end(seconds)
+        self._ground.close()
+        self._beats.close()
+
+
+def serve_station(
+    pipe: Connection, parent: int, beats: Shared, ground: Ground, weights: Ground, recipe: Recipe
+) -> None:
+    """The life of a pool worker."""
+    forget_server()
+    live(pipe, parent, lambda: Clerk(beats, ground, weights, recipe))
+
+
+class Clerk:
+    """A station and the memory that it shares with the pool."""
+
+    endures = True
+
+    def __init__(self, beats: Shared, ground: Ground, weights: Ground, recipe: Recipe):
+        self._counter, self._ground, self._weights = beats.arrays["beats"], ground, weights
+        self._station = Station(recipe, self._beat)
+        self.close = self._station.close
+
+    def _beat(self) -> None:
+        self._counter[0] += 1
+
+    def answer(self, request: bytes) -> bytes:
+        name, args = unpack(request)
+        if name != "collect":
+            return pack(getattr(self._station, f"do_{name}")(*args), ANSWER)
+        orders, layout = args
+        haul = self._station.do_collect(orders, self._weights.arrays(layout))
+        return pack(_loaded(haul, self._ground), ANSWER)
+
+
+def _loaded(haul: Haul, ground: Ground) -> Haul:
+    """The same without its large arrays, which are copied into shared memory."""
+    arrays: dict[str, np.ndarray] = {}
+    for name, chunk in haul.chunks.items():
+        arrays |= {f"{name}/rows.{key}": array for key, array in flatten(chunk.rows).items()}
+        arrays |= {f"{name}/last.{key}": array for key, array in flatten({"obs": chunk.last_obs}).items()}
+    haul.layout = layout_of(arrays)
+    for key, shared in ground.arrays(haul.layout).items():
+        shared[...] = arrays[key]
+    for name, chunk in haul.chunks.items():
+        haul.chunks[name] = dataclasses.replace(chunk, rows={}, last_obs=None)
+    return haul
+
+
+def _with_arrays(chunk: Chunk, arrays: dict[str, np.ndarray], prefix: str) -> Chunk:
+    def part(kind: str) -> dict[str, Any]:
+        start = f"{prefix}{kind}."
+        return unflatten({key.removeprefix(start): array for key, array in arrays.items() if key.startswith(start)})
+
+    return dataclasses.replace(chunk, rows=part("rows"), last_obs=part("last")["obs"])

@@ -1,0 +1,252 @@
+"""RayPool: collectors as actors of a Ray cluster. The only module that imports Ray.
+
+Weights are put into the object store once per round, whatever the number of workers; chunks come back through it. An actor that is gone,
+with its node or alone, is replaced wherever the cluster has room.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import pickle
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any, NoReturn
+
+from rookery.core.errors import ConfigError, EnvError, RookeryError
+from rookery.core.system.child import pack, unpack
+from rookery.core.system.process import Lost
+from rookery.learning.published import Weights
+from rookery.run.experiment.signals import SIGNALS
+from rookery.run.pools import ray_cleanup
+from rookery.run.pools.protocol import UNREADY
+from rookery.run.pools.remote import RemotePool
+from rookery.run.pools.worker import Orders, Recipe, Station
+
+INSTALL = 'pool=ray needs the package ray: pip install "rookery[ray]"'
+LONGEST_PATH = 107 - len(
+    "/session_2026-01-01_00-00-00_000000_0000000/sockets/plasma_store"
+)  # of a folder for Ray's sockets
+LOOK = 1.0  # seconds between looks at whether the run has been told to end
+REACHED = 20.0  # seconds for a cluster that is just being started to listen
+
+
+def ray_module() -> Any:
+    """Ray, or one sentence about how to get it."""
+    try:
+        import ray
+    except ModuleNotFoundError as error:
+        raise ConfigError(INSTALL) from error
+    return ray
+
+
+class Cluster:
+    """The connection to a cluster: one that was started here goes with it, another one is left alone."""
+
+    def __init__(self, address: str, cpus: float = 0.0):
+        """`cpus`: for how many workers a cluster that is started here has room, however many CPUs there are."""
+        self.ray = ray_module()
+        self._folder: Folder | None = None
+        if self.ray.is_initialized():
+            return  # whoever connected will part, too
+        os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # else Ray warns of GPUs that nobody uses
+        options: dict[str, Any] = {"log_to_driver": False, "include_dashboard": False, "logging_level": "ERROR"}
+        if address == "local":
+            self._folder = Folder()
+            options |= {"_temp_dir": self._folder.path, "num_cpus": max(os.cpu_count() or 1, math.ceil(cpus))}
+        else:
+            options.pop("include_dashboard")
+        try:
+            look_for(address)
+            with kept_signals():
+                self.ray.init(address=address, **options)
+        except (OSError, RuntimeError, ValueError) as error:
+            self.part()
+            raise ConfigError(
+                f"no Ray cluster at pool.cluster={address}: {str(error).strip().rstrip('.')}. Start one with `ray start --head`, or set pool.cluster=local."
+            ) from error
+        self._mine = True
+
+    _mine = False
+
+    def part(self) -> None:
+        if self._mine:
+            self.ray.shutdown()
+        if self._folder is not None:
+            self._folder.remove()
+
+
+@contextmanager
+def kept_signals() -> Iterator[None]:
+    """The run's own handlers stay: Ray would put its own in their place, and SIGTERM would end the run unsaved."""
+    before = {number: signal.getsignal(number) for number in SIGNALS}
+    try:
+        yield
+    finally:
+        if threading.current_thread() is threading.main_thread():
+            for number, handler in before.items():
+                signal.signal(number, signal.SIG_DFL if handler is None else handler)
+
+
+def look_for(address: str) -> None:
+    """Raises OSError if nobody listens at HOST:PORT: Ray itself would try for many minutes."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    until = time.monotonic() + REACHED
+    while host and port.isdigit():
+        try:
+            socket.create_connection((host, int(port)), timeout=REACHED).close()
+            return
+        except OSError:
+            if time.monotonic() > until:
+                raise
+            time.sleep(1.0)
+
+
+class Folder:
+    """A temporary folder that is removed also if this process is killed: by a child that waits for its end."""
+
+    def __init__(self) -> None:
+        prefix = f"rookery-ray-{os.getpid()}-"
+        usual = tempfile.gettempdir()
+        # Ray makes sockets in it, whose names must be short; /tmp is where Ray itself would make them
+        self.path = tempfile.mkdtemp(
+            prefix=prefix, dir=usual if len(usual) + len(prefix) + 9 <= LONGEST_PATH else "/tmp"
+        )
+        command = [sys.executable, "-IS", ray_cleanup.__file__, self.path]
+        # a session of its own: what is sent to our group of processes is not for it
+        self._child = subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True)
+
+    def remove(self) -> None:
+        self._child.communicate(b"parting")
+
+
+class RayPool(RemotePool):
+    """One actor per collector."""
+
+    kind = "ray"
+
+    def __init__(self, *parts: Any):
+        super().__init__(*parts)
+        self._cluster: Cluster | None = None
+        self._weights: Any = None  # reference of what was published last
+        ray_module()
+        if self.config.pool.cluster != "local":
+            self._connect()  # if there is none, better to know it before anything begins
+
+    def _connect(self) -> Cluster:
+        if self._cluster is None:
+            pool = self.config.pool
+            self._cluster = Cluster(pool.cluster, pool.workers * pool.cpus)
+        return self._cluster
+
+    def _line(self, recipe: Recipe) -> ActorLine:
+        return ActorLine(self._connect().ray, recipe, lambda: self._weights, self.interrupted)
+
+    def _publish(self, weights: Weights, workers: Sequence[int]) -> None:
+        assert self._cluster is not None
+        self._weights = self._cluster.ray.put(weights)
+
+    def close(self) -> None:
+        super().close()
+        if self._cluster is not None:
+            self._cluster.part()
+            self._cluster = None
+
+
+class RayStation:
+    """What lives in the actor."""
+
+    def __init__(self, paths: list[str], recipe: bytes):
+        sys.path += [path for path in paths if path not in sys.path]  # what the recipe names must be found here, too
+        self.station = Station(unpack(recipe))
+
+    def ask(self, name: str, *args: Any) -> Any:
+        return getattr(self.station, f"do_{name}")(*args)
+
+    def collect(self, orders: Orders, weights: Weights) -> Any:
+        return self.station.do_collect(orders, weights)
+
+    def pid(self) -> int:
+        return os.getpid()
+
+    def close(self) -> None:
+        self.station.close()
+
+
+class ActorLine:
+    """One actor, and the answer that it owes."""
+
+    def __init__(self, ray: Any, recipe: Recipe, weights: Callable[[], Any], interrupted: Callable[[], Any]):
+        self._ray, self._weights, self._interrupted, self._owed = ray, weights, interrupted, None
+        pool, faults = recipe.config.pool, recipe.config.env.faults
+        self._seconds = faults.reset_seconds
+        actor = ray.remote(num_cpus=pool.cpus, num_gpus=pool.gpus, max_restarts=0, max_task_retries=0)(RayStation)
+        try:
+            packed = pack(recipe)
+        except (pickle.PicklingError, AttributeError, TypeError) as error:
+            raise ConfigError(
+                f"the envs cannot be sent to another process ({error}). Name them by env.id=package.module:Class, or use a "
+                "factory that is defined at the top of a module."
+            ) from error
+        self._actor = actor.remote(list(sys.path), packed)
+        self._owed = self._actor.pid.remote()
+        self.pid = 0
+
+    def ask(self, name: str, *args: Any) -> None:
+        self._owed = self._actor.ask.remote(name, *args)
+
+    def collect(self, orders: Orders) -> None:
+        self._owed = self._actor.collect.remote(orders, self._weights())
+
+    def ready(self) -> bool:
+        return bool(self._ray.wait([self._owed], timeout=0)[0])
+
+    def answer(self, name: str) -> Any:
+        errors = self._ray.exceptions
+        # a round may take its time: the watchdog inside the actor ends an env that hangs, and Ray notices nodes that are gone
+        until = time.monotonic() + (float("inf") if name == "collect" else self._seconds)
+        try:
+            while not self._ray.wait([self._owed], timeout=LOOK)[0]:
+                if time.monotonic() > until:
+                    raise Lost(
+                        f"did not answer within {self._seconds:g} s ({name}). Has the cluster room for it? It wants {self._wants()}"
+                    )
+                if name == "start" and self._interrupted():
+                    raise Lost(UNREADY)
+            told = self._ray.get(self._owed)
+        except errors.RayTaskError as error:
+            self._failed(error)
+        except errors.RayError as error:  # the actor, its node, or an object on that node is gone
+            raise Lost(f"is gone ({type(error).__name__}: {str(error).strip().splitlines()[0]})") from error
+        if name == "start":
+            self.pid = told
+        return told
+
+    def _failed(self, error: Any) -> NoReturn:
+        """Raise what was raised in the actor: our own sentences as they are."""
+        cause = error.cause
+        if isinstance(cause, RookeryError):
+            raise type(cause)(f"{cause}\nTraceback of the worker:\n{error}") from error
+        raise EnvError(
+            f"a pool worker failed: {type(cause).__name__}: {cause}\nTraceback of the worker:\n{error}"
+        ) from error
+
+    def _wants(self) -> str:
+        return "the CPUs and GPUs of pool.cpus and pool.gpus"
+
+    def part(self) -> None:
+        with suppress(self._ray.exceptions.RayError):  # it is gone
+            self._owed = self._actor.close.remote()
+
+    def end(self, seconds: float) -> None:
+        if seconds:
+            with suppress(self._ray.exceptions.RayError):  # it is gone, or too busy: the next line ends it
+                self._ray.get(self._owed, timeout=seconds)
+        self._ray.kill(self._actor)

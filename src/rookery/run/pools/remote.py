@@ -1,0 +1,366 @@
+"""Remote pools: collectors in processes of their own, here or on other machines. What they share; how a worker is reached is a `Line`.
+
+Asynchronous (`pool.mode=async`): a worker gets its next orders, with the newest weights, as soon as its chunk is here, between two
+updates if need be; chunks are handed on as they come. Then it depends on timing which weights collected what.
+
+Longer than 300 lines because rounds, asynchronous orders and the renewal of workers share the same few lists.
+
+A round: the weights are published once, every worker gets its orders, and the chunks come back in the order of the workers, so that
+what is learnt is bit for bit what one process would have learnt. A worker that dies or hangs is replaced and given the same
+orders again: what it had collected in that round was never counted. Its episodes and random streams are new ones.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Any
+
+from rookery.acting.actor import Message
+from rookery.core import registry
+from rookery.core.chunk import Chunk, taken
+from rookery.core.errors import EnvError, RookeryError
+from rookery.core.rng import Streams
+from rookery.core.system.process import Lost
+from rookery.envs.faults import Patience
+from rookery.envs.told_calls import plain
+from rookery.learning.learner import Learner
+from rookery.learning.published import Weights, published
+from rookery.run.collect.chunks import copied
+from rookery.run.config.resolve import Config
+from rookery.run.pools.local import reason_of, told_before
+from rookery.run.pools.protocol import Abandoned, Line
+from rookery.run.pools.worker import Haul, Orders, Recipe, generators_of
+
+log = logging.getLogger(__name__)
+NAP = 0.0005  # seconds between looks at workers of whom none is done
+PARTING = 3.0  # seconds for all workers together to close their envs
+
+
+class RemotePool:
+    """`workers` lines. Subclasses say how a worker is started (`_line`) and how weights are published."""
+
+    kind = "remote"
+    collectors: Sequence[Any] = ()  # none of them is here
+
+    def __init__(
+        self, config: Config, learners: dict[str, Learner], streams: Streams, factory: Callable[..., Any] | None
+    ):
+        self.config, self.learners, self.streams, self.factory = config, learners, streams, factory
+        self.asynchronous = config.pool.mode == "async"
+        self._lines: list[Line] = []
+        self._patience = [Patience(config.env.faults) for _ in range(config.pool.workers)]
+        self._since = [0] * config.pool.workers  # env steps since the last failure
+        self._renewed = [0] * config.pool.workers
+        self._conditions: list[dict[str, Any]] = [{} for _ in range(config.pool.workers)]
+        self._orders: dict[int, Orders] = {}  # given and not yet answered
+        self._done: list[tuple[int, dict[str, Chunk]]] = []
+        self._told: dict[str, tuple[Any, ...]] = {}  # what envs were told, by method: told again to new ones
+        self._times = (0, 0)
+        self._behind = True  # the workers do not have the states of the random generators yet
+        self._reason = "exact"
+        self._saved: dict[str, Any] | None = None
+        self._missed: set[int] = set()  # workers of whom a chunk was dropped, for the run is ending
+        self._gone: set[int] = set()  # workers that are lost and not replaced, for the run is ending
+        self.interrupted: Callable[[], Any] = lambda: None  # says whether the run has been told to end
+        self.spare: Any = None  # an env that was made here to know its spaces; closed with the pool
+
+    @property
+    def waiting(self) -> int:
+        """Chunks that came while others were learnt from."""
+        return len(self._done)
+
+    def __len__(self) -> int:
+        return self.config.pool.workers
+
+    # --- what a subclass says ---
+
+    def _line(self, recipe: Recipe) -> Line:
+        raise TypeError(f"{type(self).__name__} does not say how a worker is started")
+
+    def _publish(self, weights: Weights, workers: Sequence[int]) -> None:
+        """For these workers' next orders; the others may be reading what they got."""
+        raise TypeError(f"{type(self).__name__} does not say how weights are published")
+
+    # --- rounds ---
+
+    def submit(
+        self, messages: dict[str, Message], rows: int, *, steps: int | None = None, episodes: int | None = None
+    ) -> None:
+        """Every worker: take over the weights, collect `rows` rows. With limits, one worker after the other."""
+        try:
+            self._submit(messages, rows, steps, episodes)
+        except Abandoned:
+            self._drop()
+
+    def _submit(self, messages: dict[str, Message], rows: int, steps: int | None, episodes: int | None) -> None:
+        self._start()
+        if self.asynchronous:
+            self._submit_idle(messages, rows, steps)
+            return
+        self._publish(published(self.learners), range(len(self)))
+        in_turn = steps is not None or episodes is not None
+        for w in range(len(self)):
+            self._give(w, Orders(messages, rows, steps, episodes, self._generators(w) if self._behind else None))
+            if in_turn:
+                chunks = self._haul(w)
+                self._done.append((w, chunks))
+                done, ended = taken(chunks)
+                steps = None if steps is None else steps - done
+                episodes = None if episodes is None else episodes - len(ended)
+        self._behind = False
+
+    def _submit_idle(self, messages: dict[str, Message], rows: int, left: int | None) -> None:
+        """Orders for those who have none. `left`: steps that the run still needs; no more than those are ever asked for."""
+        idle = [w for w in range(len(self)) if w not in self._orders]
+        if not idle:
+            return
+        self._publish(published(self.learners), idle)
+        room = rows * self.config.env.num
+        asked = sum(room if orders.steps is None else orders.steps for orders in self._orders.values())
+        asked += sum(taken(chunks)[0] for _, chunks in self._done)
+        for w in idle:
+            free = room if left is None else min(left - asked, room)
+            if free > 0:
+                generators = self._generators(w) if self._behind else None
+                self._give(w, Orders(messages, rows, None if free == room else free, None, generators))
+                asked += free
+        self._behind = False
+
+    def refill(
+        self, messages: Callable[[], dict[str, Message]], rows: int, left: int | None, hold: bool = False
+    ) -> int:
+        """Between two updates: whoever is done goes on, unless on hold. Returns how many chunks wait."""
+        try:
+            if self._bring() and not hold:
+                self._submit_idle(messages(), rows, left)
+        except Abandoned:
+            self._drop()
+        return len(self._done)
+
+    def _bring(self) -> bool:
+        """Take the chunks that are here; their arrays are copied, since the workers go on."""
+        found = []
+        for w in sorted(self._orders):
+            try:
+                found += [w] if self._lines[w].ready() else []
+            except Lost as error:
+                self._renew(w, str(error))
+        for w in found:
+            chunks = self._haul(w)
+            for name, chunk in chunks.items():
+                chunks[name] = copied(chunk)
+            self._done.append((w, chunks))
+        return bool(found)
+
+    def gather(self, wait: bool = True) -> list[tuple[int, dict[str, Chunk]]]:
+        """(worker, chunk per player), ordered by worker; asynchronously, as they come, one."""
+        try:
+            if self.asynchronous:
+                while not self._bring() and not self._done and wait and self._orders:
+                    time.sleep(NAP)
+                return [self._done.pop(0)] if self._done else []
+            for w in sorted(self._orders):
+                self._done.append((w, self._haul(w)))
+        except Abandoned:
+            self._drop()
+        done, self._done = self._done, []
+        return done
+
+    def _drop(self) -> None:
+        """Of a round that cannot be completed nothing is counted."""
+        self._missed |= {*self._orders, *(w for w, _ in self._done)}
+        for w in set(self._orders) - self._gone:
+            with suppress(Lost, RookeryError):
+                self._lines[w].answer("collect")
+        self._orders, self._done = {}, []
+
+    def _give(self, w: int, orders: Orders) -> None:
+        self._orders[w] = orders
+        try:
+            self._lines[w].collect(orders)
+        except Lost as error:
+            self._renew(w, str(error))
+
+    def _haul(self, w: int) -> dict[str, Chunk]:
+        while True:
+            try:
+                haul: Haul = self._lines[w].answer("collect")
+                break
+            except Lost as error:
+                self._renew(w, str(error))
+        del self._orders[w]
+        self._conditions[w] = haul.condition
+        self._times = self._times[0] + haul.time_env // len(self), self._times[1] + haul.time_act // len(self)
+        self._since[w] += taken(haul.chunks)[0]
+        return haul.chunks
+
+    # --- workers ---
+
+    def _start(self) -> None:
+        new = range(len(self._lines), len(self))
+        for w in new:
+            self._lines.append(self._line(self._recipe(w)))
+        try:
+            for w in new:  # they have all been started: now wait for them
+                try:
+                    self._lines[w].answer("start")
+                except Lost as error:
+                    self._renew(w, str(error))
+        except Abandoned:
+            self._gone = set(range(len(self)))
+            raise
+        if self._saved is not None:
+            saved, self._saved = self._saved, None
+            for w in range(len(self)):
+                if saved[str(w)] is not None:
+                    self._conditions[w] = self._asked(w, "restore", saved[str(w)])
+                    continue
+                for call in self._told.values():
+                    self._asked(w, "call", *call)
+
+    def _recipe(self, w: int) -> Recipe:
+        return Recipe(self.config, w, self.factory, registry.imported(), self._renewed[w])
+
+    def _renew(self, w: int, why: str) -> None:
+        """Another worker in place of one that is lost; the same orders again, if it had any."""
+        while True:
+            told = f"pool worker {w} (pid {self._lines[w].pid}) {why}"
+            patience, borne = self._patience[w], self._patience[w].bears(self._since[w])
+            self._since[w] = 0
+            self._lines[w].end(0.0)
+            if not borne:
+                raise EnvError(
+                    f"{told}, {patience.failures} times in a row (env.faults.renewals={self.config.env.faults.renewals}). "
+                    "Nothing was learnt from its last round."
+                )
+            self._renewed[w] += 1
+            if self._reason == "exact":
+                self._reason = f"{told.partition(chr(10))[0]}; its unfinished episodes were dropped"
+            if self.interrupted():
+                self._gone.add(w)
+                raise Abandoned(told)
+            log.warning("%s: another one takes its place in %.1f s", told, patience.pause)
+            time.sleep(patience.pause)
+            self._lines[w] = self._line(self._recipe(w))
+            try:
+                self._lines[w].answer("start")
+                for call in self._told.values():
+                    self._lines[w].ask("call", *call)
+                    self._lines[w].answer("call")
+                if w in self._orders:
+                    self._orders[w].generators = None
+                    self._lines[w].collect(self._orders[w])
+                return
+            except Lost as error:
+                why = str(error)
+
+    def _asked(self, w: int, name: str, *args: Any) -> Any:
+        """Ask and wait; a worker that is lost on the way is replaced and asked again."""
+        while True:
+            try:
+                self._lines[w].ask(name, *args)
+                return self._lines[w].answer(name)
+            except Lost as error:
+                self._renew(w, str(error))
+
+    def _generators(self, w: int) -> dict[str, Any]:
+        names = generators_of(w, list(self.learners))
+        return {name: self.streams.numpy(name).bit_generator.state for name in names}
+
+    # --- what everybody asks of a pool ---
+
+    def foreach_worker(self, fn: Callable[[Any], Any]) -> list[Any]:
+        """fn(collector) in every worker; `fn` must be importable there."""
+        return self._each("apply", fn)
+
+    def foreach_env(self, name: str, *args: Any, **kwargs: Any) -> list[Any]:
+        """Call a method on every env of every worker."""
+        if args or kwargs:
+            self._told[name] = (name, args, kwargs)
+        return [out for told in self._each("call", name, args, kwargs) for out in told]
+
+    def _each(self, name: str, *args: Any) -> list[Any]:
+        """The answers of all workers, while the run ends of those that are there."""
+        found = []
+        with suppress(Abandoned):
+            self._start()
+        for w in sorted(set(range(len(self))) - self._gone):
+            with suppress(Abandoned):
+                found.append(self._asked(w, name, *args))
+        return found
+
+    def times(self) -> tuple[int, int]:
+        """Nanoseconds that a worker has spent in envs and in acting so far, on average."""
+        return self._times
+
+    @property
+    def exactness(self) -> str:
+        timing = "pool.mode=async: which weights collected what depends on timing" if self.asynchronous else "exact"
+        found = [self._reason, timing, *(c.get("exactness", "exact") for c in self._conditions)]
+        return next((reason for reason in found if reason != "exact"), "exact")
+
+    def metrics(self) -> dict[str, float]:
+        counts = {
+            "env/renewals": sum(c.get("renewals", 0) for c in self._conditions),
+            "env/given_up": sum(c.get("given_up", 0) for c in self._conditions),
+            "pool/renewals": sum(self._renewed),
+        }
+        return {name: float(count) for name, count in counts.items() if count}
+
+    def pids(self) -> list[list[int]]:
+        """Per worker its own process, then those of its envs."""
+        found = [list(c.get("pids", [])) for c in self._conditions]
+        return [pids or [line.pid] for pids, line in zip(found, self._lines)]
+
+    def state(self) -> dict[str, Any]:
+        """As every pool saves it: a run may go on in another one. The generators' states go back to the streams.
+
+        Asynchronously, chunks that wait are not part of it: a resumed run goes on without those steps, and never counts them.
+        """
+        if self._saved is not None:
+            return self._saved  # nobody has gone on from it yet
+        saved: dict[str, Any] = {"renewed": list(self._renewed)} if any(self._renewed) else {}
+        with suppress(Abandoned):
+            self._start()
+            while self._orders and self.asynchronous:
+                if not self._bring():
+                    time.sleep(NAP)
+        for w in range(len(self)):
+            saved[str(w)] = None  # a worker that is lost: its successor begins new episodes
+            with suppress(Abandoned):
+                told = {} if w in self._gone else self._asked(w, "state")
+                saved[str(w)] = told.get("collector")
+                for name, state in told.get("generators", {}).items():
+                    self.streams.numpy(name).bit_generator.state = state
+        if None in saved.values():
+            with suppress(TypeError):  # it cannot be saved, as the envs have said
+                saved["told"] = [plain(list(call)) for call in self._told.values()]
+        if ahead := sorted(self._missed.union(w for w, _ in self._done)):
+            saved["ahead"] = ahead  # their envs have gone on, but nobody will have learnt from it
+        return saved | reason_of(self._reason)
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Workers take over when they are needed next: by then the streams are restored, too."""
+        for w in list(self._orders):
+            with suppress(Abandoned):
+                self._haul(w)  # what was collected before a divergence is not the restored run's
+        self._orders = {}
+        self._done, self._saved, self._behind, self._missed = [], state, True, set()
+        self._told = dict(told_before(state))
+        self._reason = state.get("reason", "exact") if self._reason == "exact" else self._reason
+        # those that are here already keep their streams, and their successors never get the same again
+        before = state.get("renewed", self._renewed)
+        self._renewed = [max(int(n), now) for n, now in zip(before, self._renewed)]
+
+    def close(self) -> None:
+        lines, self._lines = self._lines, []
+        for line in lines:
+            line.part()
+        until = time.monotonic() + PARTING
+        for line in lines:
+            line.end(max(until - time.monotonic(), 0.0))
+        if self.spare is not None:
+            self.spare.close()

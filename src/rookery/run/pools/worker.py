@@ -1,0 +1,157 @@
+"""Station: one collector with copies of the networks, in a process that is not the learner's. The same object in every remote pool.
+
+A station answers requests by name, `do_collect`, `do_state` and so on. It is made from a `Recipe` alone; weights, scheduled numbers and,
+after a resume, the states of its random generators come with the orders.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from rookery.acting.actor import Message
+from rookery.acting.players import MAIN
+from rookery.core import registry
+from rookery.core.chunk import Chunk
+from rookery.core.rng import Streams
+from rookery.core.spec import stacked_spec
+from rookery.core.system.shared_memory import Layout
+from rookery.learning.learner import Learner
+from rookery.learning.published import Weights, take
+from rookery.run.collect.collector import Collector
+from rookery.run.collect.multicollector import MultiCollector
+from rookery.run.config.resolve import Config
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """What a station is made of; travels to its process."""
+
+    config: Config
+    worker: int
+    factory: Callable[..., Any] | None = None
+    imports: tuple[str, ...] = ()  # modules of users, which register names
+    renewal: int = 0  # how often this worker had to be replaced: every new one has other random streams
+
+    @property
+    def streams(self) -> Streams:
+        own = Streams(self.config.run.seed)
+        return own if self.renewal == 0 else Streams(own.seed_of("renewed worker", self.worker, self.renewal))
+
+
+@dataclass(slots=True)
+class Orders:
+    """One round of one station."""
+
+    messages: dict[str, Message]
+    rows: int
+    steps: int | None = None
+    episodes: int | None = None
+    generators: dict[str, Any] | None = None  # states to go on from; None: those it has
+
+
+@dataclass(slots=True)
+class Haul:
+    """What a station brings back."""
+
+    chunks: dict[str, Chunk]
+    time_env: int  # nanoseconds
+    time_act: int
+    condition: dict[str, Any]  # exactness, renewals and envs given up, process ids of the envs
+    layout: Layout = field(default_factory=dict)  # of the memory in which the chunks' arrays lie, if it is shared
+
+
+class Station:
+    """One worker's collector. `beat` is called after every row: whoever watches sees that it moves."""
+
+    def __init__(self, recipe: Recipe, beat: Callable[[], None] | None = None):
+        registry.import_again(recipe.imports)
+        self.streams, self.worker = recipe.streams, recipe.worker
+        torch.set_num_threads(1)
+        torch.set_flush_denormal(True)  # as the learner's process does, or bits would differ
+        build = _single if recipe.config.players is None else _several
+        made: tuple[dict[str, Learner], Collector | MultiCollector] = build(recipe, self.streams)
+        self.learners, self.collector = made
+        self._names = generators_of(self.worker, list(self.learners))
+        if beat is not None:
+            self.collector.on_step = lambda *_: beat()
+
+    def do_collect(self, orders: Orders, weights: Weights) -> Haul:
+        if orders.generators is not None:
+            self._set_generators(orders.generators)
+        take(self.learners, weights)
+        for name, learner in self.learners.items():
+            learner.set_knobs(orders.messages[name].knobs)
+        collector = self.collector
+        collector.load(orders.messages)
+        before = collector.time_env, collector.time_act
+        chunks = collector.collect(orders.rows, steps=orders.steps, episodes=orders.episodes)
+        spent = collector.time_env - before[0], collector.time_act - before[1]
+        return Haul(chunks, *spent, self.condition())
+
+    def condition(self) -> dict[str, Any]:
+        env = self.collector.env
+        return {
+            "exactness": env.exactness,
+            "renewals": env.renewals,
+            "given_up": env.given_up,
+            "pids": [os.getpid(), *env.pids],
+        }
+
+    def do_state(self) -> dict[str, Any]:
+        """The collector's own state, as every pool saves it, and those of its generators."""
+        return {"collector": self.collector.state(), "generators": self._generators()}
+
+    def do_restore(self, state: dict[str, Any]) -> dict[str, Any]:
+        self.collector.restore(state)
+        return self.condition()
+
+    def do_call(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
+        return list(self.collector.env.call(name, *args, **kwargs))
+
+    def do_apply(self, fn: Callable[[Any], Any]) -> Any:
+        return fn(self.collector)
+
+    def close(self) -> None:
+        self.collector.close()
+
+    def _generators(self) -> dict[str, Any]:
+        return {name: self.streams.numpy(name).bit_generator.state for name in self._names}
+
+    def _set_generators(self, states: dict[str, Any]) -> None:
+        for name, state in states.items():
+            self.streams.numpy(name).bit_generator.state = state
+
+
+def generators_of(worker: int, players: list[str]) -> list[str]:
+    """Names of the random streams that one worker's collector draws from."""
+    if players == [MAIN]:
+        return [f"act/{worker}"]
+    return [f"seats/{worker}", *(f"player/{name}/act/{worker}" for name in players)]
+
+
+def _single(recipe: Recipe, streams: Streams) -> tuple[dict[str, Learner], Collector]:
+    from rookery.run.build import collector_of, make_env  # parts needs the pools, which need this module
+
+    config, worker = recipe.config, recipe.worker
+    env = make_env(config, streams, config.env.num, "train", worker=worker, factory=recipe.factory)
+    obs_spec = stacked_spec(env.obs_spec, config.env.stack)
+    algo = config.algorithm(config.algo, obs_spec, env.action_spec, config.model)
+    learner = Learner(algo, streams)
+    return {MAIN: learner}, collector_of(config, learner, env, worker, streams)
+
+
+def _several(recipe: Recipe, streams: Streams) -> tuple[dict[str, Learner], MultiCollector]:
+    from rookery.run.several import collector_of, make_several, players_in, seated
+
+    config, worker = recipe.config, recipe.worker
+    table = make_several(config, streams, config.env.num, "train", worker, recipe.factory)
+    chances = seated(config, table)
+    modes = dict.fromkeys(config.players or {}, "eager")
+    players = players_in(config, table, chances, streams, modes, "cpu")
+    collector = collector_of(config, players, chances, table, worker, streams)
+    return {name: player.learner for name, player in players.items()}, collector
