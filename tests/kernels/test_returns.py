@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rookery.kernels import plain, returns
+from kernels import plain
+from rookery.kernels import returns
 
 # The twins sum in another order, in float64 like the kernels; both round to float32 once. So they differ by at most
 # that rounding (6e-8 relative, each); the absolute part is for sums that cancel to almost nothing.

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rookery.zoo.rewards import small_rewards
+from rookery.zoo.common import small_rewards
 
 _RUN: dict[str, Any] = {
     "train": {"max_steps": 1_000_000},

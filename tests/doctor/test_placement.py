@@ -24,7 +24,7 @@ QUICK = ["learning.mode=eager", "eval.every_steps=0", "log.sinks=[]"]
 FILL = ["store.min_fill=32", "store.batch_size=16", "store.updates_per_step=0.1"]
 
 
-def config(*overrides: str, algo: str = "dqn", env: str = "run.doctor_envs:Sleeps") -> Config:
+def config(*overrides: str, algo: str = "dqn", env: str = "doctor.doctor_envs:Sleeps") -> Config:
     return load_config(algo=algo, env=env, overrides=[*QUICK, *overrides])
 
 
@@ -220,7 +220,7 @@ def of(found: Diagnosis, *overrides: str) -> Any:
 @pytest.mark.slow
 def test_sleeping_is_told_from_computing(two_cpus: None, tmp_path: Path) -> None:
     for env, least, most, nanoseconds in (("Sleeps", 0.0, 0.2, 2e7), ("Computes", 0.8, 1.0, 1e7)):
-        one = open_trial(config(*FILL, "env.num=2", env=f"run.doctor_envs:{env}"), tmp_path / env)
+        one = open_trial(config(*FILL, "env.num=2", env=f"doctor.doctor_envs:{env}"), tmp_path / env)
         try:
             row = step_alone(one.trainer, None, seconds=0.5)
             assert least <= row.computing <= most
@@ -250,7 +250,7 @@ def test_an_env_that_sleeps_is_the_bottleneck_and_workers_are_advised(two_cpus: 
 def test_a_heavy_network_is_the_bottleneck_and_more_actors_are_said_to_gain_nothing(two_cpus: None) -> None:
     words = ["model.hidden=[1024,1024,1024]", "store.batch_size=1024", "store.min_fill=1024", "env.num=4"]
     started = time.monotonic()
-    found = examine(config(*words, env="run.doctor_envs:Plain"), seconds=8.0)
+    found = examine(config(*words, env="doctor.doctor_envs:Plain"), seconds=8.0)
     assert time.monotonic() - started < 60
     assert found.bottleneck == "learner"
     assert "more actors (pool, env.workers) gain at most 1.0" in found.bound
@@ -282,7 +282,7 @@ def test_cartpole_stays_in_one_process_and_comes_back_to_it(two_cpus: None) -> N
 
 @pytest.mark.matrix
 def test_envs_that_compute_get_no_more_processes_than_cpus(two_cpus: None) -> None:
-    found = examine(config(*FILL, "env.num=4", env="run.doctor_envs:Computes"), seconds=1.0)
+    found = examine(config(*FILL, "env.num=4", env="doctor.doctor_envs:Computes"), seconds=1.0)
     assert found.bottleneck == "env"
     assert found.env_computing > 0.7
     assert of(found, "env.workers=subprocess").overrides[1] == "env.workers.processes=2"

@@ -310,7 +310,7 @@ def test_a_large_ring_comes_back_through_a_plain_file_as_well(tmp_path: Path, en
     ],
 )
 def test_a_reference_to_pieces_that_makes_no_sense_is_refused(tmp_path: Path, change: dict[str, Any]) -> None:
-    from run.test_checkpoint import rewrite
+    from run.checkpoints.test_checkpoints import rewrite
 
     array = np.arange(50).reshape(25, 2)
     path = Checkpoints(tmp_path).save(1, {"a": Segments(array, 5, {})}, {})
@@ -320,7 +320,7 @@ def test_a_reference_to_pieces_that_makes_no_sense_is_refused(tmp_path: Path, ch
 
 
 def test_a_piece_of_another_shape_is_refused_when_it_is_read(tmp_path: Path) -> None:
-    from run.test_checkpoint import recommit
+    from run.checkpoints.test_checkpoints import recommit
 
     path = Checkpoints(tmp_path).save(1, {"a": Segments(np.arange(50).reshape(25, 2), 5, {})}, {})
     other = Checkpoints(tmp_path / "other").save(1, {"a": Segments(np.arange(8).reshape(4, 2), 4, {})}, {})

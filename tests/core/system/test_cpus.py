@@ -99,7 +99,7 @@ def test_importing_rookery_first_keeps_torch_and_blas_within_the_quota() -> None
         "import torch, sys; print(torch.get_num_threads())"
     )
     environ = {k: v for k, v in os.environ.items() if k not in ("OMP_NUM_THREADS", "NUMBA_NUM_THREADS")}
-    source = str(Path(cpus.__file__).parents[2])
+    source = str(Path(cpus.__file__).parents[3])
     done = subprocess.run(
         [sys.executable, "-c", code], env=environ | {"PYTHONPATH": source}, capture_output=True, text=True, check=True
     )

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-sys.path.append(str(Path(__file__).parents[2] / "bench"))
+sys.path.append(str(Path(__file__).parents[3] / "bench"))
 
 from memory import filled
 

@@ -153,7 +153,7 @@ print(it.compiled["update"].built, it.weights_sha256())
 
 
 def twenty_updates(folder):
-    tests = Path(__file__).parent.parent
+    tests = Path(__file__).parents[2]
     return subprocess.Popen([sys.executable, "-c", TWENTY, str(folder)], stdout=subprocess.PIPE, text=True, cwd=tests)
 
 
@@ -362,12 +362,12 @@ def test_the_key_is_the_same_in_another_process():
             [sys.executable, "-c", code],
             capture_output=True,
             text=True,
-            cwd=Path(__file__).parent.parent,
+            cwd=Path(__file__).parents[2],
             env={
                 "PYTHONHASHSEED": seed,
                 "PATH": "/usr/bin:/bin",
                 "PYTHONPATH": os.pathsep.join(
-                    map(str, (Path(__file__).parent.parent, Path(rookery.__file__).parent.parent))
+                    map(str, (Path(__file__).parents[2], Path(rookery.__file__).parent.parent))
                 ),
                 "OMP_NUM_THREADS": "1",
             },
@@ -386,7 +386,7 @@ def test_a_warm_start_imports_no_compiler(compiled, artefacts):
         "late = [m for m in set(sys.modules) - with_torch if m.startswith('torch.export')]\n"
         "print(it.compiled['update'].built, [m for m in compilers if m in sys.modules], late)"
     )
-    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=Path(__file__).parent.parent)
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=Path(__file__).parents[2])
     assert out.stdout.strip() == "False [] []", out.stderr
 
 

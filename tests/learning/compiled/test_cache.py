@@ -399,7 +399,7 @@ print(it.compiled["update"].built, flush=True)
 
 def builder(folder, seconds):
     words = [sys.executable, "-c", BUILDER, str(folder), str(seconds)]
-    tests = str(Path(__file__).parent.parent)
+    tests = str(Path(__file__).parents[2])
     return subprocess.Popen(words, cwd=tests, stdout=subprocess.PIPE, text=True)
 
 
