@@ -30,7 +30,7 @@ from rookery.algos.dqn import DQN, DQNConfig
 from rookery.algos.sac import SAC, SACConfig
 from rookery.core.rng import Streams
 from rookery.core.spec import spec_of
-from rookery.learning.group.follower import Recipe
+from rookery.learning.group.follower import GroupSpec
 from rookery.learning.group.leader import Leader
 from rookery.learning.learner import Learner
 from rookery.nets import ModelConfig
@@ -68,7 +68,7 @@ def learner_of(make: Any, learners: int) -> Learner:
     it = (
         Learner(algo, Streams(0))
         if learners == 1
-        else Leader(algo, Streams(0), Recipe(make, learners, 0, "cpu", 300.0))
+        else Leader(algo, Streams(0), GroupSpec(make, learners, 0, "cpu", 300.0))
     )
     it.set_knobs({name: schedule.resolved(1000).at(0) for name, schedule in algo.knobs().items()})
     return it

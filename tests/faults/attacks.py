@@ -49,7 +49,7 @@ class Killer(threading.Thread):
 
     def run(self):
         while not self.over.wait(self.rng.expovariate(1 / self.mean)):
-            workers = zip(list(self.pool._lines), list(self.pool._since))
+            workers = zip(list(self.pool._links), list(self.pool._since))
             victims = [line.pid for line, done in workers if done and line.pid]
             if victims:
                 with suppress(ProcessLookupError):

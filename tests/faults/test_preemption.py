@@ -255,7 +255,7 @@ def test_spawned_workers_run_exit_functions_but_nobody_waits_until_their_interpr
     with trainer_of("pool.start=spawn") as trainer:
         trainer.round()
         pids = trainer.foreach_worker(Mark(str(tmp_path)))
-        processes = [line._process for line in trainer.pool._lines]
+        processes = [line._process for line in trainer.pool._links]
         for process in processes:
             process.part()
             process.process.join(20)

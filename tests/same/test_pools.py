@@ -121,7 +121,7 @@ def test_a_worker_that_always_dies_ends_the_run_with_its_cause():
     words = ["env.faults.backoff_seconds=0", "env.faults.renewals=2"]
     with trainer_of("ppo", "process", *words) as trainer:
         trainer.round()
-        trainer.pool._lines[0].collect = lambda orders: os.kill(trainer.pool._lines[0].pid, signal.SIGKILL)
+        trainer.pool._links[0].collect = lambda orders: os.kill(trainer.pool._links[0].pid, signal.SIGKILL)
         real = trainer.pool._line
 
         def doomed(recipe):

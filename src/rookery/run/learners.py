@@ -12,7 +12,7 @@ from rookery.core import registry
 from rookery.core.errors import ConfigError
 from rookery.core.rng import Streams
 from rookery.core.tree import Tree
-from rookery.learning.group.follower import Recipe
+from rookery.learning.group.follower import GroupSpec
 from rookery.learning.group.leader import Leader
 from rookery.learning.learner import Learner
 from rookery.run.config.resolve import Config
@@ -45,4 +45,4 @@ def build_learner(config: Config, algo: Algorithm, streams: Streams, settings: d
         )
     make = Same(config, algo.obs_spec, algo.action_spec, registry.imported())
     axis = 0 if algo.window() is None and algo.memory() is None else 1  # rows [N], or sequences [T, N]
-    return Leader(algo, streams, Recipe(make, learning.learners, axis, device, learning.deadline, config.pool.start))
+    return Leader(algo, streams, GroupSpec(make, learning.learners, axis, device, learning.deadline, config.pool.start))

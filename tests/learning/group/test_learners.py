@@ -18,7 +18,7 @@ from rookery.core.counting import counting
 from rookery.core.errors import ConfigError, EnvError, LearnerLost
 from rookery.core.rng import Streams
 from rookery.equations.value import mean_valid
-from rookery.learning.group.follower import Recipe
+from rookery.learning.group.follower import GroupSpec
 from rookery.learning.group.leader import Leader
 from rookery.learning.learner import Learner
 from rookery.nets import ModelConfig
@@ -27,7 +27,7 @@ MEMORY = ModelConfig(hidden=(16,), core={"kind": "lstm", "size": 8})
 
 
 def leader(make, learners=2, axis=0, seconds=60.0, seed=0):
-    made = Leader(make(), Streams(seed), Recipe(make, learners, axis, "cpu", seconds))
+    made = Leader(make(), Streams(seed), GroupSpec(make, learners, axis, "cpu", seconds))
     made.set_knobs({name: schedule.resolved(1000).at(0) for name, schedule in made.algo.knobs().items()})
     return made
 
@@ -181,7 +181,7 @@ def during_update(it, act):
     real = it.algo.update
 
     def update(s, b):
-        if s._shares is it.ring:
+        if s._shares is it.group:
             act()
         return real(s, b)
 

@@ -24,7 +24,7 @@ GUARD = (
 )
 
 
-class Lost(Exception):
+class WorkerLost(Exception):
     """A process is dead or does not answer; the text says which."""
 
 
@@ -78,18 +78,18 @@ class Process:
         try:
             self.pipe.send_bytes(request)
         except (OSError, ValueError):
-            raise Lost(self.epitaph()) from None
+            raise WorkerLost(self.exit_message()) from None
 
     def answer(self, seconds: float) -> bytes:
         """What the child says within so many seconds; its own errors are raised here, with its traceback."""
         try:
             if not self.pipe.poll(seconds):
-                raise Lost(f"did not answer within {seconds:g} s")
+                raise WorkerLost(f"did not answer within {seconds:g} s")
             answer: bytes = self.pipe.recv_bytes()
         except (EOFError, OSError):
-            raise Lost(self.epitaph()) from None
+            raise WorkerLost(self.exit_message()) from None
         if answer[:1] == HUNG:
-            raise Lost("was ended: " + "\n".join(unpack(answer)))
+            raise WorkerLost("was ended: " + "\n".join(unpack(answer)))
         if answer[:1] == FAILED:
             failure: Failure = unpack(answer)
             told = failure.text if failure.known else f"{self.title} {self.number} failed: {failure.text}"
@@ -97,7 +97,7 @@ class Process:
         self.answered = True
         return answer
 
-    def epitaph(self) -> str:
+    def exit_message(self) -> str:
         """How it ended."""
         self.process.join(1)
         code = self.process.exitcode

@@ -40,7 +40,7 @@ class Shared:
             self._descriptor = -1
 
 
-class Ground:
+class SharedArena:
     """Shared memory whose layout is decided later, by whoever writes it; who reads it must be told the layout."""
 
     def __init__(self, descriptor: int | None = None):
@@ -88,8 +88,8 @@ def _places(layout: Layout) -> tuple[dict[str, int], int]:
     return places, max(size, ALIGNMENT)
 
 
-def _ground(descriptor: Any) -> Ground:
-    return Ground(descriptor.detach())
+def _ground(descriptor: Any) -> SharedArena:
+    return SharedArena(descriptor.detach())
 
 
 def _attached(layout: Layout, descriptor: Any) -> Shared:

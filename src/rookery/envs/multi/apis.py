@@ -1,4 +1,4 @@
-"""Fronts: what an env with several agents says, brought from its own API into one form.
+"""Adapters: what an env with several agents says, brought from its own API into one form.
 
     Parallel   PettingZoo's ParallelEnv: all agents that are there act at once
     Turns      PettingZoo's AECEnv: one agent at a time; ended agents are stepped with None until they are gone
@@ -37,7 +37,7 @@ class Told:
     over: bool = False  # nobody is left
 
 
-class Front(ABC):
+class ApiAdapter(ABC):
     """One env behind one common face."""
 
     needs: tuple[str, ...] = ("reset", "step", "possible_agents", "observation_space", "action_space")
@@ -70,7 +70,7 @@ class Front(ABC):
         return None, 0.0
 
 
-class Parallel(Front):
+class Parallel(ApiAdapter):
     """A ParallelEnv: whoever is in `agents` acts in the next step."""
 
     def reset(self, seed: int | None) -> Told:
@@ -87,10 +87,10 @@ class Parallel(Front):
         return Told(acting, dict(obs), reward, *ended, infos, over=not acting)
 
 
-class Turns(Front):
+class Turns(ApiAdapter):
     """An AECEnv: `agent_selection` acts. `last()` gives what an agent received since it acted."""
 
-    needs = (*Front.needs, "last", "observe")
+    needs = (*ApiAdapter.needs, "last", "observe")
 
     def __init__(self, env: Any):
         super().__init__(env)
@@ -144,7 +144,7 @@ class Turns(Front):
         return self.env.observe(agent) if there else None, self.env._cumulative_rewards.get(agent, 0.0)
 
 
-class Dicts(Front):
+class Dicts(ApiAdapter):
     """An env that answers with dicts by agent."""
 
     needs = ("reset", "step", "observation_spaces", "action_spaces")

@@ -2,7 +2,7 @@
 
     ParallelAgents   PettingZoo's ParallelEnv
     TurnAgents       PettingZoo's AECEnv
-    DictAgents       the plain dict API of `fronts.Dicts`
+    DictAgents       the plain dict API of `adapters.Dicts`
 
 Env i is reset for its episode e with `seed_of(i, e)`, so the state of an env is its seed, the actions since the reset and what its
 methods were told (`settings`).
@@ -22,7 +22,7 @@ from rookery.core.spec import describe, spec_of
 from rookery.core.tree import Tree, tree_copy_into
 from rookery.envs.action_log import ActionLog, check_count, same_bits
 from rookery.envs.actions import not_finite, shape_problem, split
-from rookery.envs.multi.apis import Dicts, Front, Parallel, Turns
+from rookery.envs.multi.apis import ApiAdapter, Dicts, Parallel, Turns
 from rookery.envs.multi.env import MultiEnv, MultiStep
 from rookery.envs.multi.table import Table
 from rookery.envs.told_calls import BEFORE, Call, Settings
@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 class Agents(MultiEnv):
     """Envs with equal agents and spaces; the engines differ in their front alone."""
 
-    front: type[Front]
+    adapter: type[ApiAdapter]
 
     def __init__(
         self,
@@ -45,16 +45,16 @@ class Agents(MultiEnv):
         worker: int = 0,
         max_episode_steps: int | None = None,
     ):
-        fronts = [self.front(env) for env in envs]
-        pairs = {agent: fronts[0].spaces(agent) for agent in fronts[0].agents}
+        adapters = [self.adapter(env) for env in envs]
+        pairs = {agent: adapters[0].spaces(agent) for agent in adapters[0].agents}
         obs_spaces, action_spaces = ({agent: pair[k] for agent, pair in pairs.items()} for k in (0, 1))
         super().__init__(len(envs), obs_spaces, action_spaces, name)
         self.envs, self.worker = list(envs), worker
-        self._same_agents(fronts)
+        self._same_agents(adapters)
         self._seed_of, self._settings = seed_of, Settings(len(envs))
         self._tables = [
-            Table(front, i, self, partial(self._seed, i), worker=worker, limit=max_episode_steps)
-            for i, front in enumerate(fronts)
+            Table(adapter, i, self, partial(self._seed, i), worker=worker, limit=max_episode_steps)
+            for i, adapter in enumerate(adapters)
         ]
         self._split = {agent: split(space) for agent, space in action_spaces.items()}
         self._logs = {agent: ActionLog(spec, self.num, self._forgotten) for agent, spec in self.action_spec.items()}
@@ -236,14 +236,14 @@ class Agents(MultiEnv):
         told = "the episode is too long to be replayed, so a resumed run starts a new one"
         self._inexact(f"{told} ({self._tables[i].where()})")
 
-    def _same_agents(self, fronts: list[Front]) -> None:
-        for i, front in enumerate(fronts):
-            if front.agents != self.agents:
+    def _same_agents(self, adapters: list[ApiAdapter]) -> None:
+        for i, adapter in enumerate(adapters):
+            if adapter.agents != self.agents:
                 raise ConfigError(
-                    f"env {i} ({self.name}) has the agents {list(front.agents)}, env 0 has {list(self.agents)}: they must be equal"
+                    f"env {i} ({self.name}) has the agents {list(adapter.agents)}, env 0 has {list(self.agents)}: they must be equal"
                 )
             for agent in self.agents:
-                obs, act = front.spaces(agent)
+                obs, act = adapter.spaces(agent)
                 if (spec_of(obs), act) != (self.obs_spec[agent], self.action_spaces[agent]):
                     raise ConfigError(
                         f"{agent!r} has other spaces in env {i} ({self.name}) than in env 0: observations {describe(spec_of(obs))}, "
@@ -254,16 +254,16 @@ class Agents(MultiEnv):
 class ParallelAgents(Agents):
     """All agents that are there act at once."""
 
-    front = Parallel
+    adapter = Parallel
 
 
 class TurnAgents(Agents):
     """One agent acts at a time."""
 
-    front = Turns
+    adapter = Turns
 
 
 class DictAgents(Agents):
     """Whoever observed acts."""
 
-    front = Dicts
+    adapter = Dicts

@@ -5,7 +5,7 @@ A seat is one agent in one env. It *waits* from its action until its transition 
     row reward = Σ of what the agent received after its action, up to its next turn or its end
     return     = Σ of what it received in the episode, also before its first action and after its end
 
-Fronts know the APIs; this knows the rows, and writes them into its column of the env that owns it.
+Adapters know the APIs; this knows the rows, and writes them into its column of the env that owns it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from rookery.core.chunk import EpisodeEnd
 from rookery.core.errors import EnvError
 from rookery.envs.boundary import LARGEST, BadValue, number
 from rookery.envs.faults import ERRORS
-from rookery.envs.multi.apis import Front, Told
+from rookery.envs.multi.apis import ApiAdapter, Told
 from rookery.envs.multi.env import MultiEnv
 from rookery.envs.vector import CLOSELY
 
@@ -47,7 +47,7 @@ class Table:
 
     def __init__(
         self,
-        front: Front,
+        adapter: ApiAdapter,
         index: int,
         owner: MultiEnv,
         seed_of: Callable[[int], int | None],
@@ -55,7 +55,7 @@ class Table:
         worker: int = 0,
         limit: int | None = None,
     ):
-        self.front, self.index, self.owner, self.worker, self.limit = front, index, owner, worker, limit
+        self.adapter, self.index, self.owner, self.worker, self.limit = adapter, index, owner, worker, limit
         self.seats: dict[str, Seat] = {}
         self.episode, self.length = 0, 0  # length: env steps of the running episode
         self.seed: int | None = None
@@ -72,7 +72,7 @@ class Table:
             acting[self.index] = False
         self.busy = self.resetting = True
         try:
-            told = self.front.reset(self.seed)
+            told = self.adapter.reset(self.seed)
         except ERRORS as error:
             raise self.failed(error) from error
         finally:
@@ -90,7 +90,7 @@ class Table:
         self.length += 1
         self.busy = True
         try:
-            told = self.front.step(given)
+            told = self.adapter.step(given)
         except ERRORS as error:
             raise self.failed(error, given=given) from error
         finally:
@@ -168,7 +168,7 @@ class Table:
         unsaid = []
         for agent, seat in self.seats.items():
             if not seat.gone and agent not in told.obs:
-                told.obs[agent], reward = self.front.last(agent)
+                told.obs[agent], reward = self.adapter.last(agent)
                 self._pay(agent, reward)
             if seat.waiting:
                 unsaid += [agent] if told.over else []

@@ -27,7 +27,7 @@ import numpy as np
 
 from rookery.core.errors import EnvError, UsageError
 from rookery.core.system.child import unpack
-from rookery.core.system.process import Lost
+from rookery.core.system.process import WorkerLost
 from rookery.core.system.shared_memory import Shared
 from rookery.core.tree import Tree, flatten, tree_copy_into, unflatten
 from rookery.envs.action_log import saved_envs
@@ -208,7 +208,7 @@ class Workers(VectorEnv):
             try:
                 plain = hi <= count and not self.wants_infos
                 process.send(STEP) if plain else process.ask("step", min(hi, count) - lo, None, self.wants_infos)
-            except Lost as error:
+            except WorkerLost as error:
                 lost[process.number] = str(error)
         return lost
 
@@ -220,9 +220,9 @@ class Workers(VectorEnv):
             process = waiting.pop(pipe)  # type: ignore[call-overload]
             try:
                 if not there:
-                    raise Lost(f"did not answer within {self._limit(process):g} s")
+                    raise WorkerLost(f"did not answer within {self._limit(process):g} s")
                 answers[process.number] = process.answer(0.0)
-            except Lost as error:
+            except WorkerLost as error:
                 lost[process.number] = str(error)
 
     def _step_in_turn(self, count: int, episodes: int) -> int:
@@ -237,7 +237,7 @@ class Workers(VectorEnv):
             try:
                 process.ask("step", min(hi, count) - lo, left, self.wants_infos)
                 self._take(process, process.answer(self._limit(process)))
-            except Lost as error:
+            except WorkerLost as error:
                 self._renew(process, str(error))
                 continue
             if len(self._out.ended) >= episodes:
@@ -282,7 +282,7 @@ class Workers(VectorEnv):
                 if request is not None:
                     process.ask(request[0], *request[1])
                 return unpack(process.answer(seconds))
-            except Lost as error:
+            except WorkerLost as error:
                 if not self._restart(process, str(error)):
                     return None
             if self._ready and request is not None and request[0] not in ("reset", "restore"):
@@ -317,7 +317,7 @@ class Workers(VectorEnv):
                 process.ask("begin", episodes, list(self._told.values()))
                 self._note(unpack(process.answer(self.faults.reset_seconds * (hi - lo))))
                 return
-            except Lost as error:
+            except WorkerLost as error:
                 self._shared.arrays["episode"][lo:hi] += 1  # not the same again: its seed may be the cause
                 if not self._restart(process, str(error)):
                     return
@@ -343,7 +343,7 @@ class Workers(VectorEnv):
         process.start()
         try:
             process.answer(self.faults.reset_seconds)
-        except Lost as error:
+        except WorkerLost as error:
             return self._restart(process, str(error))
         return True
 

@@ -1,4 +1,4 @@
-"""Ring: what the learners of one group do together, as one of them sees it.
+"""ReduceGroup: what the learners of one group do together, as one of them sees it.
 
     ∇L = 1/N Σ_r ∇L_r        L_r: the loss on part r of the batch, N equal parts in the order of the learners
 
@@ -21,13 +21,13 @@ from torch import Tensor
 
 from rookery.core.counting import counting
 from rookery.core.errors import BatchError, ConfigError
-from rookery.core.system.process import Lost
+from rookery.core.system.process import WorkerLost
 from rookery.core.tree import Tree, leaves, tree_map
 
 HERE = "127.0.0.1"  # all learners are on one machine
 
 
-class Ring:
+class ReduceGroup:
     """One of `size` learners; `axis` is that of the rows of a batch (1 for sequences [T, B])."""
 
     def __init__(self, rank: int, size: int, axis: int, device: torch.device):
@@ -42,7 +42,7 @@ class Ring:
         try:
             self._group = _process_group(store, self.rank, self.size, timedelta(seconds=seconds), self.device)
         except RuntimeError as error:
-            raise Lost(f"did not meet the others: {error}") from error
+            raise WorkerLost(f"did not meet the others: {error}") from error
 
     def close(self) -> None:
         self._group = None
@@ -106,7 +106,7 @@ class Ring:
         try:
             self._group.allreduce([tensor]).wait()
         except RuntimeError as error:  # nobody to be named: the others' connections break, too
-            raise Lost(str(error)) from error
+            raise WorkerLost(str(error)) from error
 
 
 class Witness:

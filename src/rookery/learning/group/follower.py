@@ -19,15 +19,15 @@ import torch
 
 from rookery.core.rng import Streams
 from rookery.core.system.child import ANSWER, live, pack, unpack
-from rookery.core.system.process import Lost
-from rookery.core.system.shared_memory import Ground, Layout
+from rookery.core.system.process import WorkerLost
+from rookery.core.system.shared_memory import Layout, SharedArena
 from rookery.core.tree import unflatten
-from rookery.learning.group.all_reduce import Ring, meeting
+from rookery.learning.group.all_reduce import ReduceGroup, meeting
 from rookery.learning.learner import Learnable, Learner, Outputs
 
 
 @dataclass(frozen=True, slots=True)
-class Recipe:
+class GroupSpec:
     """What a member is made of; travels to its process."""
 
     make: Callable[[], Learnable]
@@ -56,9 +56,9 @@ def is_told(key: str) -> bool:
     return key == "knobs" or key.endswith(".stats")
 
 
-def device_of(recipe: Recipe, rank: int) -> str:
+def device_of(spec: GroupSpec, rank: int) -> str:
     """Every learner has a GPU of its own."""
-    return f"cuda:{rank}" if recipe.device.startswith("cuda") else recipe.device
+    return f"cuda:{rank}" if spec.device.startswith("cuda") else spec.device
 
 
 def digest(learner: Learner) -> str:
@@ -70,13 +70,15 @@ def digest(learner: Learner) -> str:
     return found.hexdigest()
 
 
-def shared_update(learner: Learner, ring: Ring, run: Callable[..., Outputs], task: tuple[str, Any, int]) -> Outputs:
-    """run(name, part) while the words of its update are those of a ring; task: (name, whole batch, its rows)."""
+def shared_update(
+    learner: Learner, group: ReduceGroup, run: Callable[..., Outputs], task: tuple[str, Any, int]
+) -> Outputs:
+    """run(name, part) while the words of its update are those of a group; task: (name, whole batch, its rows)."""
     name, batch, rows = task
-    part = ring.part_of(batch, rows)
-    learner.eager._shares = ring
+    part = group.part_of(batch, rows)
+    learner.eager._shares = group
     try:
-        with ring.update(rows // ring.size):
+        with group.update(rows // group.size):
             return run(name, part)
     finally:
         learner.eager._shares = None
@@ -87,25 +89,25 @@ class Member:
 
     endures = False  # after an error it ends, so that nobody waits for its gradient
 
-    def __init__(self, recipe: Recipe, rank: int, grounds: tuple[Ground, Ground, Ground]):
-        device = device_of(recipe, rank)
-        self.learner = Learner(recipe.make(), Streams(0), device=device)  # its numbers come with the first task
-        self.ring = Ring(rank, recipe.size, recipe.axis, self.learner.device)
-        self._seconds = recipe.seconds
-        self._batch, self._told, self._fresh = grounds
+    def __init__(self, spec: GroupSpec, rank: int, arenas: tuple[SharedArena, SharedArena, SharedArena]):
+        device = device_of(spec, rank)
+        self.learner = Learner(spec.make(), Streams(0), device=device)  # its numbers come with the first task
+        self.group = ReduceGroup(rank, spec.size, spec.axis, self.learner.device)
+        self._seconds = spec.seconds
+        self._batch, self._told, self._fresh = arenas
 
     def answer(self, request: bytes) -> bytes:
         name, args = unpack(request)
         try:
             return pack(getattr(self, f"do_{name}")(*args), ANSWER)
-        except (EOFError, OSError, Lost):
+        except (EOFError, OSError, WorkerLost):
             sys.exit()  # whoever is to blame is not this one
 
     def close(self) -> None:
         """It has nothing that does not go with its process."""
 
     def do_join(self, port: int) -> None:
-        self.ring.join(meeting(port, self._seconds), self._seconds)
+        self.group.join(meeting(port, self._seconds), self._seconds)
 
     def do_update(self, task: Task) -> tuple[dict[str, np.ndarray], np.ndarray]:
         learner = self.learner
@@ -118,7 +120,7 @@ class Member:
             _take(learner, self._fresh.arrays(task.fresh).items())
         learner.updates = task.updates
         batch = {key: torch.from_numpy(array) for key, array in self._batch.arrays(task.batch).items()}
-        out = shared_update(learner, self.ring, learner.run, (task.name, unflatten(batch), task.rows))
+        out = shared_update(learner, self.group, learner.run, (task.name, unflatten(batch), task.rows))
         return {key: array.cpu().numpy() for key, array in out.arrays.items()}, out.numbers
 
     def do_digest(self) -> str:
@@ -132,8 +134,8 @@ def _take(learner: Learner, arrays: Iterable[tuple[str, np.ndarray]]) -> None:
 
 
 def serve_member(
-    pipe: Connection, parent: int, grounds: tuple[Ground, Ground, Ground], recipe: Recipe, rank: int
+    pipe: Connection, parent: int, arenas: tuple[SharedArena, SharedArena, SharedArena], spec: GroupSpec, rank: int
 ) -> None:
     """The life of a member."""
     torch.set_flush_denormal(True)  # as the run's own process does, or bits would differ
-    live(pipe, parent, lambda: Member(recipe, rank, grounds))
+    live(pipe, parent, lambda: Member(spec, rank, arenas))

@@ -20,11 +20,11 @@ from torch import Tensor, nn
 from rookery.core.errors import BrokenView, ConfigError, LearnerLost
 from rookery.core.rng import Streams
 from rookery.core.system.child import unpack
-from rookery.core.system.process import STARTING, Lost, Process
-from rookery.core.system.shared_memory import Ground, Layout, layout_of
+from rookery.core.system.process import STARTING, Process, WorkerLost
+from rookery.core.system.shared_memory import Layout, SharedArena, layout_of
 from rookery.core.tree import Tree, flatten
-from rookery.learning.group.all_reduce import Ring, Witness, meeting, rows_in
-from rookery.learning.group.follower import Recipe, Task, device_of, digest, is_told, serve_member, shared_update
+from rookery.learning.group.all_reduce import ReduceGroup, Witness, meeting, rows_in
+from rookery.learning.group.follower import GroupSpec, Task, device_of, digest, is_told, serve_member, shared_update
 from rookery.learning.learner import Learnable, Learner, Outputs
 from rookery.learning.update_words import Rows
 
@@ -41,15 +41,15 @@ class LearnerProcess(Process):
 
 
 class Leader(Learner):
-    """A learner whose updates are shared by `recipe.size` processes, this one included. They start with the first update."""
+    """A learner whose updates are shared by `spec.size` processes, this one included. They start with the first update."""
 
-    def __init__(self, algo: Learnable, streams: Streams, recipe: Recipe):
-        super().__init__(algo, streams, device=device_of(recipe, 0))
-        _check_shareable(self, recipe.size)
-        self.recipe = recipe
-        self.ring = Ring(0, recipe.size, recipe.axis, self.device)
+    def __init__(self, algo: Learnable, streams: Streams, spec: GroupSpec):
+        super().__init__(algo, streams, device=device_of(spec, 0))
+        _check_shareable(self, spec.size)
+        self.spec = spec
+        self.group = ReduceGroup(0, spec.size, spec.axis, self.device)
         self._members: list[LearnerProcess] = []
-        self._grounds: tuple[Ground, ...] = ()
+        self._arenas: tuple[SharedArena, ...] = ()
         self._versions: list[int] = []  # of the tensors that members have
         self._proven: set[str] = set()  # updates whose gradients were compared
 
@@ -60,17 +60,17 @@ class Leader(Learner):
 
     def run(self, name: str, batch: dict[str, Tree]) -> Outputs:
         """One named update on a batch, by all learners."""
-        rows = rows_in(batch, self.ring.axis, self.ring.size)
+        rows = rows_in(batch, self.group.axis, self.group.size)
         witness = None if name in self._proven else self._alone(name, batch)
         if not self._members:
             self._start()
         try:
             self._tell(name, batch, rows)
-            self.ring.gradients = None if witness is None else []
+            self.group.gradients = None if witness is None else []
             before = {key: t.clone() for key, t in self.tensors.items() if is_told(key)} if witness else {}
-            own = shared_update(self, self.ring, super().run, (name, batch, rows))
-            others = [unpack(member.answer(self.recipe.seconds)) for member in self._members]
-        except Lost as error:
+            own = shared_update(self, self.group, super().run, (name, batch, rows))
+            others = [unpack(member.answer(self.spec.seconds)) for member in self._members]
+        except WorkerLost as error:
             raise self._autopsy(error) from None
         except BaseException:
             self.close()  # members wait for a gradient that will never come
@@ -79,7 +79,7 @@ class Leader(Learner):
         if witness is not None:
             self._compare(name, witness, before)
         arrays = {
-            key: self.ring.joined(key, [mine, *(torch.from_numpy(a[key]).to(self.device) for a, _ in others)])
+            key: self.group.joined(key, [mine, *(torch.from_numpy(a[key]).to(self.device) for a, _ in others)])
             for key, mine in own.arrays.items()
         }
         numbers = np.stack([own.numbers, *(theirs for _, theirs in others)]).mean(0, dtype=np.float64)
@@ -93,14 +93,14 @@ class Leader(Learner):
         try:
             for member in self._members:
                 member.ask("digest")
-            found = [unpack(member.answer(self.recipe.seconds)) for member in self._members]
-        except Lost:
+            found = [unpack(member.answer(self.spec.seconds)) for member in self._members]
+        except WorkerLost:
             return self.close()  # nothing is lost between two updates
         mine = digest(self)
         for number, theirs in enumerate(found, 1):
             if theirs != mine:
                 raise BrokenView(
-                    f"learner {number} of learning.learners={self.recipe.size} has other weights than learner 0 after the same updates. "
+                    f"learner {number} of learning.learners={self.spec.size} has other weights than learner 0 after the same updates. "
                     "Does a module of the network keep numbers outside of its parameters and buffers? Set learning.learners=1."
                 )
         return None
@@ -109,31 +109,31 @@ class Leader(Learner):
         """End the other learners."""
         for member in self._members:
             member.part()
-        self.ring.close()
+        self.group.close()
         for member in self._members:
             member.end(PARTING)
-        for ground in self._grounds:
-            ground.close()
-        self._members, self._grounds = [], ()
+        for arena in self._arenas:
+            arena.close()
+        self._members, self._arenas = [], ()
 
     # --- the group ---
 
     def _start(self) -> None:
-        recipe = self.recipe
-        self._grounds, self._versions = (Ground(), Ground(), Ground()), []
+        spec = self.spec
+        self._arenas, self._versions = (SharedArena(), SharedArena(), SharedArena()), []
         try:
-            for rank in range(1, recipe.size):
-                made_of = (self._grounds, recipe, rank)
-                self._members.append(LearnerProcess(rank, recipe.start, serve_member, made_of))
+            for rank in range(1, spec.size):
+                made_of = (self._arenas, spec, rank)
+                self._members.append(LearnerProcess(rank, spec.start, serve_member, made_of))
             for member in self._members:
                 member.answer(STARTING)
-            store = meeting(None, recipe.seconds)
+            store = meeting(None, spec.seconds)
             for member in self._members:
                 member.ask("join", store.port)
-            self.ring.join(store, recipe.seconds)
+            self.group.join(store, spec.seconds)
             for member in self._members:
-                member.answer(recipe.seconds)
-        except Lost as error:
+                member.answer(spec.seconds)
+        except WorkerLost as error:
             raise self._autopsy(error) from None
         except BaseException:
             self.close()
@@ -144,11 +144,11 @@ class Leader(Learner):
         """Batch and numbers into shared memory, then the task to everybody."""
         told = {key: tensor for key, tensor in self.tensors.items() if is_told(key)}
         numbers = told | {"generator": self.generator.get_state()}
-        where = _written(self._grounds[0], flatten(batch)), _written(self._grounds[1], numbers)
+        where = _written(self._arenas[0], flatten(batch)), _written(self._arenas[1], numbers)
         fresh = None
         if self._versions != self._now():
             held = {key: tensor for key, tensor in self.tensors.items() if not is_told(key)}
-            fresh = _written(self._grounds[2], held)
+            fresh = _written(self._arenas[2], held)
         task = Task(name, rows, *where, fresh, self.updates, torch.get_num_threads())
         for member in self._members:
             member.ask("update", task)
@@ -157,19 +157,19 @@ class Leader(Learner):
         """Torch counts the writes to every tensor: other counts, and somebody has set weights."""
         return [tensor._version for key, tensor in self.tensors.items() if not is_told(key)]
 
-    def _autopsy(self, lost: Lost) -> LearnerLost:
+    def _autopsy(self, lost: WorkerLost) -> LearnerLost:
         """Which learner is gone, and how; the group is ended. An error that a learner itself has told is raised here."""
         told = [f"learner {member.number} (pid {member.pid}) {how}" for member, how in self._gone()]
         try:
             for member in self._members:
                 if member.pipe.poll(0):
                     member.answer(0.0)
-        except Lost:
+        except WorkerLost:
             pass
         finally:
             self.close()
         what = "; ".join(told) or (
-            f"the learners waited {self.recipe.seconds:g} s (learning.deadline) for one another: {str(lost).partition(chr(10))[0]}"
+            f"the learners waited {self.spec.seconds:g} s (learning.deadline) for one another: {str(lost).partition(chr(10))[0]}"
         )
         return LearnerLost(f"{what}.")
 
@@ -177,7 +177,7 @@ class Leader(Learner):
         """Members that were ended by something; if none, those that ended by themselves."""
         dead = [member for member in self._members if _dead(member)]
         killed = [member for member in dead if (member.process.exitcode or 0) < 0]
-        return [(member, member.epitaph()) for member in killed or dead]
+        return [(member, member.exit_message()) for member in killed or dead]
 
     # --- what cannot be shared ---
 
@@ -199,8 +199,8 @@ class Leader(Learner):
 
     def _compare(self, name: str, witness: Witness, before: dict[str, Tensor]) -> None:
         """Refuse an update whose parts do not add up to the whole."""
-        found, self.ring.gradients = self.ring.gradients or [], None
-        why = f"update {name!r} cannot be shared by learning.learners={self.recipe.size}:"
+        found, self.group.gradients = self.group.gradients or [], None
+        why = f"update {name!r} cannot be shared by learning.learners={self.spec.size}:"
         for net in self.nets.values():
             if not net.is_target and not torch.equal(net.stats, before[f"{net.name}.stats"]):
                 self.close()
@@ -220,10 +220,10 @@ class Leader(Learner):
         self._proven.add(name)
 
 
-def _written(ground: Ground, tensors: dict[str, Tensor]) -> Layout:
+def _written(arena: SharedArena, tensors: dict[str, Tensor]) -> Layout:
     arrays = {key: tensor.detach().cpu().numpy() for key, tensor in tensors.items()}
     layout = layout_of(arrays)
-    for key, shared in ground.arrays(layout).items():
+    for key, shared in arena.arrays(layout).items():
         shared[...] = arrays[key]
     return layout
 

@@ -13,13 +13,13 @@ import numpy as np
 from rookery.core.chunk import Chunk
 from rookery.core.system.child import ANSWER, live, pack, unpack
 from rookery.core.system.forkserver import forget_server
-from rookery.core.system.process import STARTING, Lost, Process
-from rookery.core.system.shared_memory import Ground, Layout, Shared, layout_of
+from rookery.core.system.process import STARTING, Process, WorkerLost
+from rookery.core.system.shared_memory import Layout, Shared, SharedArena, layout_of
 from rookery.core.tree import flatten, unflatten
 from rookery.learning.published import Weights
 from rookery.run.pools.protocol import UNREADY
 from rookery.run.pools.remote import RemotePool
-from rookery.run.pools.worker import Haul, Orders, Recipe, Station
+from rookery.run.pools.worker import CollectorWorker, CollectRequest, CollectResult, WorkerSpec
 
 LOOK = 1.0  # seconds between looks at whether a worker that does not answer still moves
 
@@ -33,22 +33,22 @@ class ProcessPool(RemotePool):
         super().__init__(*parts)
         self._layout = Layout()
         # in rounds all read the same; asynchronously each has its own, lest it be overwritten while it is read
-        self._weights = [Ground() for _ in range(len(self) if self.asynchronous else 1)]
+        self._weights = [SharedArena() for _ in range(len(self) if self.asynchronous else 1)]
 
-    def _line(self, recipe: Recipe) -> PipeLine:
-        weights = self._weights[recipe.worker if self.asynchronous else 0]
-        return PipeLine(recipe, weights, lambda: self._layout, self.interrupted)
+    def _link(self, spec: WorkerSpec) -> PipeLink:
+        weights = self._weights[spec.worker if self.asynchronous else 0]
+        return PipeLink(spec, weights, lambda: self._layout, self.interrupted)
 
     def _publish(self, weights: Weights, workers: Sequence[int]) -> None:
         self._layout = layout_of(weights)
-        for ground in [self._weights[w] for w in workers] if self.asynchronous else self._weights:
-            for key, array in ground.arrays(self._layout).items():
+        for arena in [self._weights[w] for w in workers] if self.asynchronous else self._weights:
+            for key, array in arena.arrays(self._layout).items():
                 array[...] = weights[key]
 
     def close(self) -> None:
         super().close()
-        for ground in self._weights:
-            ground.close()
+        for arena in self._weights:
+            arena.close()
 
 
 class PoolProcess(Process):
@@ -58,24 +58,26 @@ class PoolProcess(Process):
     preload = ("rookery.envs.builders.groups",)
 
 
-class PipeLine:
+class PipeLink:
     """One process, the pipe to it and the memory in which its chunks lie."""
 
-    def __init__(self, recipe: Recipe, weights: Ground, layout: Callable[[], Layout], interrupted: Callable[[], Any]):
-        config, self._interrupted = recipe.config, interrupted
-        self._ground, self._layout = Ground(), layout
+    def __init__(
+        self, spec: WorkerSpec, weights: SharedArena, layout: Callable[[], Layout], interrupted: Callable[[], Any]
+    ):
+        config, self._interrupted = spec.config, interrupted
+        self._arena, self._layout = SharedArena(), layout
         self._beats = Shared({"beats": ((1,), np.int64)})
         self._still = config.env.faults.reset_seconds + config.env.faults.step_seconds * config.env.num
-        made_of = (self._beats, self._ground, weights, recipe)
-        self._process = PoolProcess(recipe.worker, config.pool.start, serve_station, made_of)
+        made_of = (self._beats, self._arena, weights, spec)
+        self._process = PoolProcess(spec.worker, config.pool.start, serve_worker, made_of)
         self.pid, self._over = self._process.pid, False
         self._seen, self._since = -1, 0.0  # what its counter said last, and since when
 
     def ask(self, name: str, *args: Any) -> None:
         self._process.ask(name, *args)
 
-    def collect(self, orders: Orders) -> None:
-        self._process.ask("collect", orders, self._layout())
+    def collect(self, request: CollectRequest) -> None:
+        self._process.ask("collect", request, self._layout())
 
     @property
     def _patience(self) -> float:
@@ -89,24 +91,24 @@ class PipeLine:
         if moves != self._seen or not self._since:
             self._seen, self._since = moves, now
         elif now - self._since > self._patience:
-            raise Lost(f"did not move for {self._patience:g} s")
+            raise WorkerLost(f"did not move for {self._patience:g} s")
         return False
 
     def answer(self, name: str) -> Any:
         try:
             while not self.ready(LOOK):
                 if name == "start" and self._interrupted():
-                    raise Lost(UNREADY)
+                    raise WorkerLost(UNREADY)
         finally:
             self._since = 0.0
         told = unpack(self._process.answer(0.0))
-        return self._unloaded(told) if isinstance(told, Haul) else told
+        return self._unloaded(told) if isinstance(told, CollectResult) else told
 
-    def _unloaded(self, haul: Haul) -> Haul:
-        """The chunks, whose arrays lie in shared memory until the next orders."""
-        for name, chunk in haul.chunks.items():
-            haul.chunks[name] = _with_arrays(chunk, self._ground.arrays(haul.layout), f"{name}/")
-        return haul
+    def _unloaded(self, result: CollectResult) -> CollectResult:
+        """The chunks, whose arrays lie in shared memory until the next request."""
+        for name, chunk in result.chunks.items():
+            result.chunks[name] = _with_arrays(chunk, self._arena.arrays(result.layout), f"{name}/")
+        return result
 
     def part(self) -> None:
         self._process.part()
@@ -116,52 +118,52 @@ class PipeLine:
             return
         self._over = True
         self._process.end(seconds)
-        self._ground.close()
+        self._arena.close()
         self._beats.close()
 
 
-def serve_station(
-    pipe: Connection, parent: int, beats: Shared, ground: Ground, weights: Ground, recipe: Recipe
+def serve_worker(
+    pipe: Connection, parent: int, beats: Shared, arena: SharedArena, weights: SharedArena, spec: WorkerSpec
 ) -> None:
     """The life of a pool worker."""
     forget_server()
-    live(pipe, parent, lambda: Clerk(beats, ground, weights, recipe))
+    live(pipe, parent, lambda: WorkerServer(beats, arena, weights, spec))
 
 
-class Clerk:
-    """A station and the memory that it shares with the pool."""
+class WorkerServer:
+    """A worker and the memory that it shares with the pool."""
 
     endures = True
 
-    def __init__(self, beats: Shared, ground: Ground, weights: Ground, recipe: Recipe):
-        self._counter, self._ground, self._weights = beats.arrays["beats"], ground, weights
-        self._station = Station(recipe, self._beat)
-        self.close = self._station.close
+    def __init__(self, beats: Shared, arena: SharedArena, weights: SharedArena, spec: WorkerSpec):
+        self._counter, self._arena, self._weights = beats.arrays["beats"], arena, weights
+        self._worker = CollectorWorker(spec, self._beat)
+        self.close = self._worker.close
 
     def _beat(self) -> None:
         self._counter[0] += 1
 
-    def answer(self, request: bytes) -> bytes:
-        name, args = unpack(request)
+    def answer(self, packed: bytes) -> bytes:
+        name, args = unpack(packed)
         if name != "collect":
-            return pack(getattr(self._station, f"do_{name}")(*args), ANSWER)
-        orders, layout = args
-        haul = self._station.do_collect(orders, self._weights.arrays(layout))
-        return pack(_loaded(haul, self._ground), ANSWER)
+            return pack(getattr(self._worker, f"do_{name}")(*args), ANSWER)
+        request, layout = args
+        result = self._worker.do_collect(request, self._weights.arrays(layout))
+        return pack(_loaded(result, self._arena), ANSWER)
 
 
-def _loaded(haul: Haul, ground: Ground) -> Haul:
+def _loaded(result: CollectResult, arena: SharedArena) -> CollectResult:
     """The same without its large arrays, which are copied into shared memory."""
     arrays: dict[str, np.ndarray] = {}
-    for name, chunk in haul.chunks.items():
+    for name, chunk in result.chunks.items():
         arrays |= {f"{name}/rows.{key}": array for key, array in flatten(chunk.rows).items()}
         arrays |= {f"{name}/last.{key}": array for key, array in flatten({"obs": chunk.last_obs}).items()}
-    haul.layout = layout_of(arrays)
-    for key, shared in ground.arrays(haul.layout).items():
+    result.layout = layout_of(arrays)
+    for key, shared in arena.arrays(result.layout).items():
         shared[...] = arrays[key]
-    for name, chunk in haul.chunks.items():
-        haul.chunks[name] = dataclasses.replace(chunk, rows={}, last_obs=None)
-    return haul
+    for name, chunk in result.chunks.items():
+        result.chunks[name] = dataclasses.replace(chunk, rows={}, last_obs=None)
+    return result
 
 
 def _with_arrays(chunk: Chunk, arrays: dict[str, np.ndarray], prefix: str) -> Chunk:

@@ -1,10 +1,10 @@
-"""Line: the way from a remote pool to one of its workers, whatever it is made of."""
+"""WorkerLink: the way from a remote pool to one of its workers, whatever it is made of."""
 
 from __future__ import annotations
 
 from typing import Any, Protocol
 
-from rookery.run.pools.worker import Orders
+from rookery.run.pools.worker import CollectRequest
 
 UNREADY = "was not ready when the run was told to end"
 
@@ -13,7 +13,7 @@ class Abandoned(Exception):
     """A worker is lost, and the run has been told to end: nobody waits for another one."""
 
 
-class Line(Protocol):
+class WorkerLink(Protocol):
     """The way to one worker, which is being started; `answer("start")` waits for it.
 
     Every method raises `Lost` if there is nobody at the other end any more.
@@ -22,7 +22,7 @@ class Line(Protocol):
     pid: int
 
     def ask(self, name: str, *args: Any) -> None: ...
-    def collect(self, orders: Orders) -> None:
+    def collect(self, request: CollectRequest) -> None:
         """Ask for a round with the weights that were published last."""
         ...
 

@@ -22,13 +22,13 @@ from typing import Any, NoReturn
 
 from rookery.core.errors import ConfigError, EnvError, RookeryError
 from rookery.core.system.child import pack, unpack
-from rookery.core.system.process import Lost
+from rookery.core.system.process import WorkerLost
 from rookery.learning.published import Weights
 from rookery.run.experiment.signals import SIGNALS
 from rookery.run.pools import ray_cleanup
 from rookery.run.pools.protocol import UNREADY
 from rookery.run.pools.remote import RemotePool
-from rookery.run.pools.worker import Orders, Recipe, Station
+from rookery.run.pools.worker import CollectorWorker, CollectRequest, WorkerSpec
 
 INSTALL = 'pool=ray needs the package ray: pip install "rookery[ray]"'
 LONGEST_PATH = 107 - len(
@@ -146,8 +146,8 @@ class RayPool(RemotePool):
             self._cluster = Cluster(pool.cluster, pool.workers * pool.cpus)
         return self._cluster
 
-    def _line(self, recipe: Recipe) -> ActorLine:
-        return ActorLine(self._connect().ray, recipe, lambda: self._weights, self.interrupted)
+    def _link(self, spec: WorkerSpec) -> ActorLink:
+        return ActorLink(self._connect().ray, spec, lambda: self._weights, self.interrupted)
 
     def _publish(self, weights: Weights, workers: Sequence[int]) -> None:
         assert self._cluster is not None
@@ -160,36 +160,36 @@ class RayPool(RemotePool):
             self._cluster = None
 
 
-class RayStation:
+class RayWorker:
     """What lives in the actor."""
 
-    def __init__(self, paths: list[str], recipe: bytes):
-        sys.path += [path for path in paths if path not in sys.path]  # what the recipe names must be found here, too
-        self.station = Station(unpack(recipe))
+    def __init__(self, paths: list[str], spec: bytes):
+        sys.path += [path for path in paths if path not in sys.path]  # what the spec names must be found here, too
+        self.worker = CollectorWorker(unpack(spec))
 
     def ask(self, name: str, *args: Any) -> Any:
-        return getattr(self.station, f"do_{name}")(*args)
+        return getattr(self.worker, f"do_{name}")(*args)
 
-    def collect(self, orders: Orders, weights: Weights) -> Any:
-        return self.station.do_collect(orders, weights)
+    def collect(self, request: CollectRequest, weights: Weights) -> Any:
+        return self.worker.do_collect(request, weights)
 
     def pid(self) -> int:
         return os.getpid()
 
     def close(self) -> None:
-        self.station.close()
+        self.worker.close()
 
 
-class ActorLine:
+class ActorLink:
     """One actor, and the answer that it owes."""
 
-    def __init__(self, ray: Any, recipe: Recipe, weights: Callable[[], Any], interrupted: Callable[[], Any]):
+    def __init__(self, ray: Any, spec: WorkerSpec, weights: Callable[[], Any], interrupted: Callable[[], Any]):
         self._ray, self._weights, self._interrupted, self._owed = ray, weights, interrupted, None
-        pool, faults = recipe.config.pool, recipe.config.env.faults
+        pool, faults = spec.config.pool, spec.config.env.faults
         self._seconds = faults.reset_seconds
-        actor = ray.remote(num_cpus=pool.cpus, num_gpus=pool.gpus, max_restarts=0, max_task_retries=0)(RayStation)
+        actor = ray.remote(num_cpus=pool.cpus, num_gpus=pool.gpus, max_restarts=0, max_task_retries=0)(RayWorker)
         try:
-            packed = pack(recipe)
+            packed = pack(spec)
         except (pickle.PicklingError, AttributeError, TypeError) as error:
             raise ConfigError(
                 f"the envs cannot be sent to another process ({error}). Name them by env.id=package.module:Class, or use a "
@@ -202,8 +202,8 @@ class ActorLine:
     def ask(self, name: str, *args: Any) -> None:
         self._owed = self._actor.ask.remote(name, *args)
 
-    def collect(self, orders: Orders) -> None:
-        self._owed = self._actor.collect.remote(orders, self._weights())
+    def collect(self, request: CollectRequest) -> None:
+        self._owed = self._actor.collect.remote(request, self._weights())
 
     def ready(self) -> bool:
         return bool(self._ray.wait([self._owed], timeout=0)[0])
@@ -215,16 +215,16 @@ class ActorLine:
         try:
             while not self._ray.wait([self._owed], timeout=LOOK)[0]:
                 if time.monotonic() > until:
-                    raise Lost(
+                    raise WorkerLost(
                         f"did not answer within {self._seconds:g} s ({name}). Has the cluster room for it? It wants {self._wants()}"
                     )
                 if name == "start" and self._interrupted():
-                    raise Lost(UNREADY)
+                    raise WorkerLost(UNREADY)
             told = self._ray.get(self._owed)
         except errors.RayTaskError as error:
             self._failed(error)
         except errors.RayError as error:  # the actor, its node, or an object on that node is gone
-            raise Lost(f"is gone ({type(error).__name__}: {str(error).strip().splitlines()[0]})") from error
+            raise WorkerLost(f"is gone ({type(error).__name__}: {str(error).strip().splitlines()[0]})") from error
         if name == "start":
             self.pid = told
         return told

@@ -1,13 +1,13 @@
-"""Remote pools: collectors in processes of their own, here or on other machines. What they share; how a worker is reached is a `Line`.
+"""Remote pools: collectors in processes of their own, here or on other machines. What they share; how a worker is reached is a `WorkerLink`.
 
-Asynchronous (`pool.mode=async`): a worker gets its next orders, with the newest weights, as soon as its chunk is here, between two
+Asynchronous (`pool.mode=async`): a worker gets its next request, with the newest weights, as soon as its chunk is here, between two
 updates if need be; chunks are handed on as they come. Then it depends on timing which weights collected what.
 
-Longer than 300 lines because rounds, asynchronous orders and the renewal of workers share the same few lists.
+Longer than 300 links because rounds, asynchronous request and the renewal of workers share the same few lists.
 
-A round: the weights are published once, every worker gets its orders, and the chunks come back in the order of the workers, so that
+A round: the weights are published once, every worker gets its request, and the chunks come back in the order of the workers, so that
 what is learnt is bit for bit what one process would have learnt. A worker that dies or hangs is replaced and given the same
-orders again: what it had collected in that round was never counted. Its episodes and random streams are new ones.
+request again: what it had collected in that round was never counted. Its episodes and random streams are new ones.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from rookery.core import registry
 from rookery.core.chunk import Chunk, taken
 from rookery.core.errors import EnvError, RookeryError
 from rookery.core.rng import Streams
-from rookery.core.system.process import Lost
+from rookery.core.system.process import WorkerLost
 from rookery.envs.faults import Patience
 from rookery.envs.told_calls import plain
 from rookery.learning.learner import Learner
@@ -31,8 +31,8 @@ from rookery.learning.published import Weights, published
 from rookery.run.collect.chunks import copied
 from rookery.run.config.resolve import Config
 from rookery.run.pools.local import reason_of, told_before
-from rookery.run.pools.protocol import Abandoned, Line
-from rookery.run.pools.worker import Haul, Orders, Recipe, generators_of
+from rookery.run.pools.protocol import Abandoned, WorkerLink
+from rookery.run.pools.worker import CollectRequest, CollectResult, WorkerSpec, generators_of
 
 log = logging.getLogger(__name__)
 NAP = 0.0005  # seconds between looks at workers of whom none is done
@@ -40,7 +40,7 @@ PARTING = 3.0  # seconds for all workers together to close their envs
 
 
 class RemotePool:
-    """`workers` lines. Subclasses say how a worker is started (`_line`) and how weights are published."""
+    """`workers` links. Subclasses say how a worker is started (`_link`) and how weights are published."""
 
     kind = "remote"
     collectors: Sequence[Any] = ()  # none of them is here
@@ -50,12 +50,12 @@ class RemotePool:
     ):
         self.config, self.learners, self.streams, self.factory = config, learners, streams, factory
         self.asynchronous = config.pool.mode == "async"
-        self._lines: list[Line] = []
+        self._links: list[WorkerLink] = []
         self._patience = [Patience(config.env.faults) for _ in range(config.pool.workers)]
         self._since = [0] * config.pool.workers  # env steps since the last failure
         self._renewed = [0] * config.pool.workers
         self._conditions: list[dict[str, Any]] = [{} for _ in range(config.pool.workers)]
-        self._orders: dict[int, Orders] = {}  # given and not yet answered
+        self._requests: dict[int, CollectRequest] = {}  # given and not yet answered
         self._done: list[tuple[int, dict[str, Chunk]]] = []
         self._told: dict[str, tuple[Any, ...]] = {}  # what envs were told, by method: told again to new ones
         self._times = (0, 0)
@@ -77,11 +77,11 @@ class RemotePool:
 
     # --- what a subclass says ---
 
-    def _line(self, recipe: Recipe) -> Line:
+    def _link(self, spec: WorkerSpec) -> WorkerLink:
         raise TypeError(f"{type(self).__name__} does not say how a worker is started")
 
     def _publish(self, weights: Weights, workers: Sequence[int]) -> None:
-        """For these workers' next orders; the others may be reading what they got."""
+        """For these workers' next request; the others may be reading what they got."""
         raise TypeError(f"{type(self).__name__} does not say how weights are published")
 
     # --- rounds ---
@@ -103,9 +103,11 @@ class RemotePool:
         self._publish(published(self.learners), range(len(self)))
         in_turn = steps is not None or episodes is not None
         for w in range(len(self)):
-            self._give(w, Orders(messages, rows, steps, episodes, self._generators(w) if self._behind else None))
+            self._give(
+                w, CollectRequest(messages, rows, steps, episodes, self._generators(w) if self._behind else None)
+            )
             if in_turn:
-                chunks = self._haul(w)
+                chunks = self._fetch(w)
                 self._done.append((w, chunks))
                 done, ended = taken(chunks)
                 steps = None if steps is None else steps - done
@@ -113,19 +115,19 @@ class RemotePool:
         self._behind = False
 
     def _submit_idle(self, messages: dict[str, Message], rows: int, left: int | None) -> None:
-        """Orders for those who have none. `left`: steps that the run still needs; no more than those are ever asked for."""
-        idle = [w for w in range(len(self)) if w not in self._orders]
+        """CollectRequest for those who have none. `left`: steps that the run still needs; no more than those are ever asked for."""
+        idle = [w for w in range(len(self)) if w not in self._requests]
         if not idle:
             return
         self._publish(published(self.learners), idle)
         room = rows * self.config.env.num
-        asked = sum(room if orders.steps is None else orders.steps for orders in self._orders.values())
+        asked = sum(room if request.steps is None else request.steps for request in self._requests.values())
         asked += sum(taken(chunks)[0] for _, chunks in self._done)
         for w in idle:
             free = room if left is None else min(left - asked, room)
             if free > 0:
                 generators = self._generators(w) if self._behind else None
-                self._give(w, Orders(messages, rows, None if free == room else free, None, generators))
+                self._give(w, CollectRequest(messages, rows, None if free == room else free, None, generators))
                 asked += free
         self._behind = False
 
@@ -143,13 +145,13 @@ class RemotePool:
     def _bring(self) -> bool:
         """Take the chunks that are here; their arrays are copied, since the workers go on."""
         found = []
-        for w in sorted(self._orders):
+        for w in sorted(self._requests):
             try:
-                found += [w] if self._lines[w].ready() else []
-            except Lost as error:
+                found += [w] if self._links[w].ready() else []
+            except WorkerLost as error:
                 self._renew(w, str(error))
         for w in found:
-            chunks = self._haul(w)
+            chunks = self._fetch(w)
             for name, chunk in chunks.items():
                 chunks[name] = copied(chunk)
             self._done.append((w, chunks))
@@ -159,11 +161,11 @@ class RemotePool:
         """(worker, chunk per player), ordered by worker; asynchronously, as they come, one."""
         try:
             if self.asynchronous:
-                while not self._bring() and not self._done and wait and self._orders:
+                while not self._bring() and not self._done and wait and self._requests:
                     time.sleep(NAP)
                 return [self._done.pop(0)] if self._done else []
-            for w in sorted(self._orders):
-                self._done.append((w, self._haul(w)))
+            for w in sorted(self._requests):
+                self._done.append((w, self._fetch(w)))
         except Abandoned:
             self._drop()
         done, self._done = self._done, []
@@ -171,43 +173,43 @@ class RemotePool:
 
     def _drop(self) -> None:
         """Of a round that cannot be completed nothing is counted."""
-        self._missed |= {*self._orders, *(w for w, _ in self._done)}
-        for w in set(self._orders) - self._gone:
-            with suppress(Lost, RookeryError):
-                self._lines[w].answer("collect")
-        self._orders, self._done = {}, []
+        self._missed |= {*self._requests, *(w for w, _ in self._done)}
+        for w in set(self._requests) - self._gone:
+            with suppress(WorkerLost, RookeryError):
+                self._links[w].answer("collect")
+        self._requests, self._done = {}, []
 
-    def _give(self, w: int, orders: Orders) -> None:
-        self._orders[w] = orders
+    def _give(self, w: int, request: CollectRequest) -> None:
+        self._requests[w] = request
         try:
-            self._lines[w].collect(orders)
-        except Lost as error:
+            self._links[w].collect(request)
+        except WorkerLost as error:
             self._renew(w, str(error))
 
-    def _haul(self, w: int) -> dict[str, Chunk]:
+    def _fetch(self, w: int) -> dict[str, Chunk]:
         while True:
             try:
-                haul: Haul = self._lines[w].answer("collect")
+                result: CollectResult = self._links[w].answer("collect")
                 break
-            except Lost as error:
+            except WorkerLost as error:
                 self._renew(w, str(error))
-        del self._orders[w]
-        self._conditions[w] = haul.condition
-        self._times = self._times[0] + haul.time_env // len(self), self._times[1] + haul.time_act // len(self)
-        self._since[w] += taken(haul.chunks)[0]
-        return haul.chunks
+        del self._requests[w]
+        self._conditions[w] = result.condition
+        self._times = self._times[0] + result.time_env // len(self), self._times[1] + result.time_act // len(self)
+        self._since[w] += taken(result.chunks)[0]
+        return result.chunks
 
     # --- workers ---
 
     def _start(self) -> None:
-        new = range(len(self._lines), len(self))
+        new = range(len(self._links), len(self))
         for w in new:
-            self._lines.append(self._line(self._recipe(w)))
+            self._links.append(self._link(self._spec(w)))
         try:
             for w in new:  # they have all been started: now wait for them
                 try:
-                    self._lines[w].answer("start")
-                except Lost as error:
+                    self._links[w].answer("start")
+                except WorkerLost as error:
                     self._renew(w, str(error))
         except Abandoned:
             self._gone = set(range(len(self)))
@@ -221,16 +223,16 @@ class RemotePool:
                 for call in self._told.values():
                     self._asked(w, "call", *call)
 
-    def _recipe(self, w: int) -> Recipe:
-        return Recipe(self.config, w, self.factory, registry.imported(), self._renewed[w])
+    def _spec(self, w: int) -> WorkerSpec:
+        return WorkerSpec(self.config, w, self.factory, registry.imported(), self._renewed[w])
 
     def _renew(self, w: int, why: str) -> None:
-        """Another worker in place of one that is lost; the same orders again, if it had any."""
+        """Another worker in place of one that is lost; the same request again, if it had any."""
         while True:
-            told = f"pool worker {w} (pid {self._lines[w].pid}) {why}"
+            told = f"pool worker {w} (pid {self._links[w].pid}) {why}"
             patience, borne = self._patience[w], self._patience[w].bears(self._since[w])
             self._since[w] = 0
-            self._lines[w].end(0.0)
+            self._links[w].end(0.0)
             if not borne:
                 raise EnvError(
                     f"{told}, {patience.failures} times in a row (env.faults.renewals={self.config.env.faults.renewals}). "
@@ -244,26 +246,26 @@ class RemotePool:
                 raise Abandoned(told)
             log.warning("%s: another one takes its place in %.1f s", told, patience.pause)
             time.sleep(patience.pause)
-            self._lines[w] = self._line(self._recipe(w))
+            self._links[w] = self._link(self._spec(w))
             try:
-                self._lines[w].answer("start")
+                self._links[w].answer("start")
                 for call in self._told.values():
-                    self._lines[w].ask("call", *call)
-                    self._lines[w].answer("call")
-                if w in self._orders:
-                    self._orders[w].generators = None
-                    self._lines[w].collect(self._orders[w])
+                    self._links[w].ask("call", *call)
+                    self._links[w].answer("call")
+                if w in self._requests:
+                    self._requests[w].generators = None
+                    self._links[w].collect(self._requests[w])
                 return
-            except Lost as error:
+            except WorkerLost as error:
                 why = str(error)
 
     def _asked(self, w: int, name: str, *args: Any) -> Any:
         """Ask and wait; a worker that is lost on the way is replaced and asked again."""
         while True:
             try:
-                self._lines[w].ask(name, *args)
-                return self._lines[w].answer(name)
-            except Lost as error:
+                self._links[w].ask(name, *args)
+                return self._links[w].answer(name)
+            except WorkerLost as error:
                 self._renew(w, str(error))
 
     def _generators(self, w: int) -> dict[str, Any]:
@@ -313,7 +315,7 @@ class RemotePool:
     def pids(self) -> list[list[int]]:
         """Per worker its own process, then those of its envs."""
         found = [list(c.get("pids", [])) for c in self._conditions]
-        return [pids or [line.pid] for pids, line in zip(found, self._lines)]
+        return [pids or [link.pid] for pids, link in zip(found, self._links)]
 
     def state(self) -> dict[str, Any]:
         """As every pool saves it: a run may go on in another one. The generators' states go back to the streams.
@@ -325,7 +327,7 @@ class RemotePool:
         saved: dict[str, Any] = {"renewed": list(self._renewed)} if any(self._renewed) else {}
         with suppress(Abandoned):
             self._start()
-            while self._orders and self.asynchronous:
+            while self._requests and self.asynchronous:
                 if not self._bring():
                     time.sleep(NAP)
         for w in range(len(self)):
@@ -344,10 +346,10 @@ class RemotePool:
 
     def restore(self, state: dict[str, Any]) -> None:
         """Workers take over when they are needed next: by then the streams are restored, too."""
-        for w in list(self._orders):
+        for w in list(self._requests):
             with suppress(Abandoned):
-                self._haul(w)  # what was collected before a divergence is not the restored run's
-        self._orders = {}
+                self._fetch(w)  # what was collected before a divergence is not the restored run's
+        self._requests = {}
         self._done, self._saved, self._behind, self._missed = [], state, True, set()
         self._told = dict(told_before(state))
         self._reason = state.get("reason", "exact") if self._reason == "exact" else self._reason
@@ -356,11 +358,11 @@ class RemotePool:
         self._renewed = [max(int(n), now) for n, now in zip(before, self._renewed)]
 
     def close(self) -> None:
-        lines, self._lines = self._lines, []
-        for line in lines:
-            line.part()
+        links, self._links = self._links, []
+        for link in links:
+            link.part()
         until = time.monotonic() + PARTING
-        for line in lines:
-            line.end(max(until - time.monotonic(), 0.0))
+        for link in links:
+            link.end(max(until - time.monotonic(), 0.0))
         if self.spare is not None:
             self.spare.close()

@@ -1,7 +1,7 @@
-"""Station: one collector with copies of the networks, in a process that is not the learner's. The same object in every remote pool.
+"""CollectorWorker: one collector with copies of the networks, in a process that is not the learner's. The same object in every remote pool.
 
-A station answers requests by name, `do_collect`, `do_state` and so on. It is made from a `Recipe` alone; weights, scheduled numbers and,
-after a resume, the states of its random generators come with the orders.
+A worker answers requests by name, `do_collect`, `do_state` and so on. It is made from a `WorkerSpec` alone; weights, scheduled numbers and,
+after a resume, the states of its random generators come with the request.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from rookery.run.config.resolve import Config
 
 
 @dataclass(frozen=True, slots=True)
-class Recipe:
-    """What a station is made of; travels to its process."""
+class WorkerSpec:
+    """What a worker is made of; travels to its process."""
 
     config: Config
     worker: int
@@ -44,7 +44,7 @@ class Recipe:
 
 
 @dataclass(slots=True)
-class Orders:
+class CollectRequest:
     """One round of one station."""
 
     messages: dict[str, Message]
@@ -55,8 +55,8 @@ class Orders:
 
 
 @dataclass(slots=True)
-class Haul:
-    """What a station brings back."""
+class CollectResult:
+    """What a worker brings back."""
 
     chunks: dict[str, Chunk]
     time_env: int  # nanoseconds
@@ -65,33 +65,33 @@ class Haul:
     layout: Layout = field(default_factory=dict)  # of the memory in which the chunks' arrays lie, if it is shared
 
 
-class Station:
+class CollectorWorker:
     """One worker's collector. `beat` is called after every row: whoever watches sees that it moves."""
 
-    def __init__(self, recipe: Recipe, beat: Callable[[], None] | None = None):
-        registry.import_again(recipe.imports)
-        self.streams, self.worker = recipe.streams, recipe.worker
+    def __init__(self, spec: WorkerSpec, beat: Callable[[], None] | None = None):
+        registry.import_again(spec.imports)
+        self.streams, self.worker = spec.streams, spec.worker
         torch.set_num_threads(1)
         torch.set_flush_denormal(True)  # as the learner's process does, or bits would differ
-        build = _single if recipe.config.players is None else _several
-        made: tuple[dict[str, Learner], Collector | MultiCollector] = build(recipe, self.streams)
+        build = _single if spec.config.players is None else _several
+        made: tuple[dict[str, Learner], Collector | MultiCollector] = build(spec, self.streams)
         self.learners, self.collector = made
         self._names = generators_of(self.worker, list(self.learners))
         if beat is not None:
             self.collector.on_step = lambda *_: beat()
 
-    def do_collect(self, orders: Orders, weights: Weights) -> Haul:
-        if orders.generators is not None:
-            self._set_generators(orders.generators)
+    def do_collect(self, request: CollectRequest, weights: Weights) -> CollectResult:
+        if request.generators is not None:
+            self._set_generators(request.generators)
         take(self.learners, weights)
         for name, learner in self.learners.items():
-            learner.set_knobs(orders.messages[name].knobs)
+            learner.set_knobs(request.messages[name].knobs)
         collector = self.collector
-        collector.load(orders.messages)
+        collector.load(request.messages)
         before = collector.time_env, collector.time_act
-        chunks = collector.collect(orders.rows, steps=orders.steps, episodes=orders.episodes)
+        chunks = collector.collect(request.rows, steps=request.steps, episodes=request.episodes)
         spent = collector.time_env - before[0], collector.time_act - before[1]
-        return Haul(chunks, *spent, self.condition())
+        return CollectResult(chunks, *spent, self.condition())
 
     def condition(self) -> dict[str, Any]:
         env = self.collector.env
@@ -134,22 +134,22 @@ def generators_of(worker: int, players: list[str]) -> list[str]:
     return [f"seats/{worker}", *(f"player/{name}/act/{worker}" for name in players)]
 
 
-def _single(recipe: Recipe, streams: Streams) -> tuple[dict[str, Learner], Collector]:
+def _single(spec: WorkerSpec, streams: Streams) -> tuple[dict[str, Learner], Collector]:
     from rookery.run.build import collector_of, make_env  # parts needs the pools, which need this module
 
-    config, worker = recipe.config, recipe.worker
-    env = make_env(config, streams, config.env.num, "train", worker=worker, factory=recipe.factory)
+    config, worker = spec.config, spec.worker
+    env = make_env(config, streams, config.env.num, "train", worker=worker, factory=spec.factory)
     obs_spec = stacked_spec(env.obs_spec, config.env.stack)
     algo = config.algorithm(config.algo, obs_spec, env.action_spec, config.model)
     learner = Learner(algo, streams)
     return {MAIN: learner}, collector_of(config, learner, env, worker, streams)
 
 
-def _several(recipe: Recipe, streams: Streams) -> tuple[dict[str, Learner], MultiCollector]:
+def _several(spec: WorkerSpec, streams: Streams) -> tuple[dict[str, Learner], MultiCollector]:
     from rookery.run.several import collector_of, make_several, players_in, seated
 
-    config, worker = recipe.config, recipe.worker
-    table = make_several(config, streams, config.env.num, "train", worker, recipe.factory)
+    config, worker = spec.config, spec.worker
+    table = make_several(config, streams, config.env.num, "train", worker, spec.factory)
     chances = seated(config, table)
     modes = dict.fromkeys(config.players or {}, "eager")
     players = players_in(config, table, chances, streams, modes, "cpu")
