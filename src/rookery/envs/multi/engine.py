@@ -16,17 +16,20 @@ from contextlib import ExitStack
 from functools import partial
 from typing import Any
 
+import numpy as np
+
 from rookery.core.errors import ConfigError, Diverged, EnvError, UsageError
 from rookery.core.registry import did_you_mean
 from rookery.core.spec import describe, spec_of
 from rookery.core.tree import Tree, tree_copy_into
 from rookery.envs.action_log import ActionLog, check_count, same_bits
 from rookery.envs.actions import not_finite, shape_problem, split
+from rookery.envs.boundary import Receiver
 from rookery.envs.multi.apis import ApiAdapter, Dicts, Parallel, Turns
 from rookery.envs.multi.env import MultiEnv, MultiStep
 from rookery.envs.multi.table import Table
 from rookery.envs.told_calls import BEFORE, Call, Settings
-from rookery.envs.vector import SeedOf
+from rookery.envs.vector import SeedOf, Step
 
 log = logging.getLogger(__name__)
 
@@ -50,6 +53,9 @@ class Agents(MultiEnv):
         obs_spaces, action_spaces = ({agent: pair[k] for agent, pair in pairs.items()} for k in (0, 1))
         super().__init__(len(envs), obs_spaces, action_spaces, name)
         self.envs, self.worker = list(envs), worker
+        self.receivers = {agent: Receiver(space, self.obs_spec[agent], self.num) for agent, space in obs_spaces.items()}
+        self.obs = {agent: receiver.obs for agent, receiver in self.receivers.items()}
+        self.out = MultiStep({agent: self._holes(obs) for agent, obs in self.obs.items()})
         self._same_agents(adapters)
         self._seed_of, self._settings = seed_of, Settings(len(envs))
         self._tables = [
@@ -60,6 +66,19 @@ class Agents(MultiEnv):
         self._logs = {agent: ActionLog(spec, self.num, self._forgotten) for agent, spec in self.action_spec.items()}
         self._ready = False
         self.on_close: Callable[[], None] = lambda: None
+
+    def _holes(self, obs: Tree) -> Step:
+        terminated, truncated, valid = (np.zeros(self.num, np.bool_) for _ in range(3))
+        infos: list[dict[str, Any]] = [{} for _ in range(self.num)]
+        return Step(obs, np.zeros(self.num, np.float32), terminated, truncated, valid, infos=infos, marked=True)
+
+    def _clear(self) -> None:
+        """Every row a hole again: a completed one says so."""
+        self.out.ended, self.out.stepped = [], None
+        for step in self.out.agents.values():
+            step.reward[:] = 0.0
+            step.terminated[:], step.truncated[:], step.valid[:] = False, False, False
+            step.final = []
 
     @property
     def doing(self) -> tuple[Any, str, bool] | None:
@@ -87,6 +106,7 @@ class Agents(MultiEnv):
         count = self.num if steps is None or steps > self.num else max(steps, 0)
         for i in range(count):
             if episodes is not None and len(self.out.ended) >= episodes:
+                count = i
                 break
             given = {agent: rows[i] for agent, rows in acts.items() if self.acting[agent][i]}
             for agent in given:
@@ -96,13 +116,17 @@ class Agents(MultiEnv):
             except EnvError as error:
                 self._blame(error, i, action)
                 raise
+        if count < self.num:
+            self.out.stepped = np.arange(self.num) < count
         self._finish()
         return self.out
 
     def _finish(self) -> None:
         """Marks, and the check for NaN and infinity of all envs at once."""
+        self.everyone = True
         for agent, out in self.out.agents.items():
             out.marked = bool(out.final) or not out.valid.all()
+            self.everyone = self.everyone and bool(self.acting[agent].all())
             if not self.receivers[agent].sound():
                 for table in self._tables:
                     table.examine(agent)
@@ -113,6 +137,10 @@ class Agents(MultiEnv):
         if (args or kwargs) and callable(found[0]) and not self._settings.note(name, args, kwargs, lengths):
             self._inexact(f"the call {name}{args} cannot be saved, so a resumed run would not repeat it ({self.name})")
         return [value(*args, **kwargs) if callable(value) else value for value in found]
+
+    def method(self, name: str) -> Callable[..., Any] | None:
+        found = getattr(self.envs[0], name, None)
+        return found if callable(found) else None
 
     def close(self) -> None:
         self.on_close()
@@ -131,6 +159,7 @@ class Agents(MultiEnv):
         for table in self._tables if envs else ():
             self._restore_env(table, envs[str(table.index)])
         self._clear()  # nothing that was replayed is a row
+        self.everyone = all(bool(acting.all()) for acting in self.acting.values())
         self._ready = bool(envs)
 
     def _env_state(self, table: Table) -> dict[str, Any]:

@@ -1,15 +1,16 @@
-"""MultiEnv: B copies of a task with several agents, stepped together.
+"""MultiEnv: B copies of a task, stepped together, with any number of agents. An env with one agent speaks so, too (`one_agent`).
 
 A row of an agent is one decision: it acted on an observation, and the row is *complete* (`valid` in that agent's `Step`) at the step
 after which it must act again or has ended. Its reward is the sum of all it received since it acted, in other agents' turns too; its successor
 is the observation it acts on next, or its entry of `final` if it ended. Everywhere else its column is a hole.
 
-Engines: `agents.ParallelAgents`, `agents.TurnAgents` (PettingZoo's two APIs) and `agents.DictAgents`.
+Engines: `engine.ParallelAgents`, `engine.TurnAgents` (PettingZoo's two APIs), `engine.DictAgents`, and `one_agent.OneAgent`.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,7 +20,6 @@ from gymnasium import spaces
 from rookery.core.chunk import EpisodeEnd
 from rookery.core.spec import spec_of
 from rookery.core.tree import Tree
-from rookery.envs.boundary import Receiver
 from rookery.envs.vector import Step
 
 
@@ -31,18 +31,21 @@ class MultiStep:
     `lengths` (rows) of every agent that took part, `unsaid` (who waited when the env ended without a word) and the last `infos`.
     """
 
-    agents: dict[str, Step]  # their own `ended` and `cut` stay empty
+    agents: dict[str, Step]  # their own `ended` stays empty; `cut`: holes of dropped episodes
     ended: list[EpisodeEnd] = field(default_factory=list)
+    stepped: np.ndarray | None = None  # bool [B]: envs that made a step; None: all. Who acted in the others acts again
 
 
 class MultiEnv(ABC):
-    """B copies of one task with several agents."""
+    """B copies of one task."""
 
     exactness: str = "exact"  # or the reason why a resumed run is only approximate
     renewals: int = 0  # as of a VectorEnv
     given_up: int = 0
     wants_infos: bool = False
     pids: tuple[int, ...] = ()
+    waits: bool = True  # whether an agent may wait for others, so that some of its rows hold no decision
+    everyone: bool = False  # whether every agent must act in every env now: then nobody need look at `acting`
 
     def __init__(
         self, num: int, obs_spaces: dict[str, spaces.Space], action_spaces: dict[str, spaces.Space], name: str
@@ -58,18 +61,8 @@ class MultiEnv(ABC):
             a: spec_of(space, f"the action space of {a} in {name}") for a, space in action_spaces.items()
         }
         self.acting = {a: np.zeros(num, np.bool_) for a in self.agents}  # who must act in the next step
-        self.receivers = {a: Receiver(space, self.obs_spec[a], num) for a, space in obs_spaces.items()}
-        self.out = MultiStep({a: self._holes(receiver.obs) for a, receiver in self.receivers.items()})
-
-    def _holes(self, obs: Tree) -> Step:
-        terminated, truncated, valid = (np.zeros(self.num, np.bool_) for _ in range(3))
-        infos: list[dict[str, Any]] = [{} for _ in range(self.num)]
-        return Step(obs, np.zeros(self.num, np.float32), terminated, truncated, valid, infos=infos, marked=True)
-
-    @property
-    def obs(self) -> dict[str, Tree]:
-        """What each agent acts on next [B, …]; stale where it does not act."""
-        return {agent: step.obs for agent, step in self.out.agents.items()}
+        self.renewed = np.zeros(num, np.bool_)  # envs that `restore` could not put back: another episode has begun
+        self.obs: dict[str, Tree] = {}  # what each agent acts on next [B, …]; stale where it does not act
 
     @abstractmethod
     def reset(self) -> None:
@@ -86,6 +79,10 @@ class MultiEnv(ABC):
     def call(self, name: str, *args: Any, **kwargs: Any) -> list[Any]:
         """Call a method of every env, or read an attribute."""
 
+    def method(self, name: str) -> Callable[..., Any] | None:
+        """A method of the first env, to be called by someone else; None if there is none or the engine hides it."""
+        return None
+
     @abstractmethod
     def state(self) -> dict[str, Any]:
         """All that `restore` needs; changes nothing."""
@@ -98,10 +95,16 @@ class MultiEnv(ABC):
     def close(self) -> None:
         """Close every env."""
 
-    def _clear(self) -> None:
-        """Every row a hole again: a completed one says so."""
-        self.out.ended = []
-        for step in self.out.agents.values():
-            step.reward[:] = 0.0
-            step.terminated[:], step.truncated[:], step.valid[:] = False, False, False
-            step.final = []
+    def summary(self, out: MultiStep) -> Step:
+        """The step of the envs as a whole, for callbacks: rewards of all agents' complete rows, observations and infos by agent."""
+        steps, num = out.agents, self.num
+        reward = np.stack([step.reward for step in steps.values()]).sum(0)
+        terminated, truncated = np.zeros(num, bool), np.zeros(num, bool)
+        for end in out.ended:
+            terminated[end.env], truncated[end.env] = end.terminated, end.truncated
+        infos = [
+            {agent: step.infos[i] for agent, step in steps.items() if step.infos and step.valid[i]} for i in range(num)
+        ]
+        stepped = np.ones(num, bool) if out.stepped is None else out.stepped
+        cut = sorted({i for step in steps.values() for i in step.cut})
+        return Step(self.obs, reward, terminated, truncated, stepped, ended=out.ended, infos=infos, cut=cut)

@@ -12,17 +12,27 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from rookery.core.chunk import EpisodeEnd
 from rookery.core.errors import EnvError
-from rookery.envs.boundary import LARGEST, BadValue, number
+from rookery.envs.boundary import LARGEST, BadValue, Receiver, number
 from rookery.envs.faults import ERRORS
 from rookery.envs.multi.apis import ApiAdapter, Told
-from rookery.envs.multi.env import MultiEnv
+from rookery.envs.multi.env import MultiStep
 from rookery.envs.vector import CLOSELY
+
+
+class Owner(Protocol):
+    """The engine whose column a table is: what it writes into."""
+
+    name: str
+    agents: tuple[str, ...]
+    acting: dict[str, np.ndarray]
+    receivers: dict[str, Receiver]
+    out: MultiStep
 
 
 @dataclass(slots=True)
@@ -49,7 +59,7 @@ class Table:
         self,
         adapter: ApiAdapter,
         index: int,
-        owner: MultiEnv,
+        owner: Owner,
         seed_of: Callable[[int], int | None],
         *,
         worker: int = 0,
