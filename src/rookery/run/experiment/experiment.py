@@ -23,12 +23,13 @@ from rookery.run.callbacks.base import Callback
 from rookery.run.checkpoints.checkpoints import Checkpoints
 from rookery.run.checkpoints.manifest import understood
 from rookery.run.checkpoints.statefile import Unencodable
-from rookery.run.config.resolve import Config, load_config
+from rookery.run.config.config import Config
+from rookery.run.config.resolve import load_config
 from rookery.run.experiment.announce import announce
 from rookery.run.experiment.folder import RunFolder
 from rookery.run.experiment.logs import TextLog
 from rookery.run.experiment.recovery import roll_back, start_again
-from rookery.run.experiment.resume import check_same, resolve_config, saved_mode, start_from
+from rookery.run.experiment.resume import check_same, resolve_config, saved_modes, start_from
 from rookery.run.experiment.signals import Preemption
 from rookery.run.experiment.summary import summary_of, write_config
 from rookery.run.machine import difference, fingerprint, settings
@@ -106,9 +107,9 @@ class Experiment:
         saved = self._previous(folder)
         with understood():
             # before the first update the mode is chosen again, by the same rule and with the same fall-back
-            mode = saved_mode(saved)
+            modes = saved_modes(saved)
         try:
-            parts = build_parts(self.config, env=self.env_factory, mode=mode, folder=folder.path)
+            parts = build_parts(self.config, env=self.env_factory, modes=modes, folder=folder.path)
             if self.init_from is not None and saved is None:
                 start_from(parts, self.init_from)
         except RookeryError:
@@ -141,7 +142,7 @@ class Experiment:
         sinks = self._sinks()
         self.sinks = Sinks(sinks)
         trainer.on_round = [sink.tick for sink in sinks if hasattr(sink, "tick")]
-        self.sinks.open(folder.path, resume_step=trainer.steps if saved is not None else None)
+        self.sinks.open(folder.path, resume_step=trainer.ticks if saved is not None else None)
         if saved is not None:
             self.sinks.restore(saved["experiment"]["sinks"])
         announce(trainer.players, sinks)
@@ -236,7 +237,7 @@ class Experiment:
                 "machine": fingerprint(),
             }
             try:
-                path = self.checkpoints.save(trainer.steps, state, self._meta())
+                path = self.checkpoints.save(trainer.ticks, state, self._meta())
             except CheckpointError as error:
                 if final or isinstance(error, Unencodable):  # what cannot be written now never can
                     raise
@@ -245,10 +246,10 @@ class Experiment:
         trainer.callbacks.call("checkpoint", path)
 
     def save_best(self, evaluation: Evaluation) -> None:
-        run = {"steps": self.trainer.steps, "return_mean": evaluation.mean, "knobs": self.trainer.knob_values}
+        run = {"steps": self.trainer.steps, "return_mean": evaluation.mean, "knobs": self.trainer.players.knob_values()}
         state = self.trainer.players.weights() | {"run": run}
         try:
-            self.checkpoints.save_best(self.trainer.steps, state, self._meta())
+            self.checkpoints.save_best(self.trainer.ticks, state, self._meta())
         except CheckpointError as error:
             log.warning("the best policy could not be saved: %s", error)
 
