@@ -18,7 +18,7 @@ from rookery.core import registry
 from rookery.core.errors import ConfigError
 from rookery.core.registry import did_you_mean
 from rookery.core.rng import Streams
-from rookery.core.spec import describe, stacked_spec
+from rookery.core.spec import describe, spec_to_json, stacked_spec
 from rookery.core.tree import Tree
 from rookery.data.build import StoreNeeds
 from rookery.data.replay.hindsight import GoalFunctions
@@ -37,6 +37,7 @@ from rookery.run.players import Player, Players
 from rookery.run.pools.local import LocalPool
 from rookery.run.pools.remote import RemotePool
 from rookery.run.pools.worker import WorkerSpec
+from rookery.run.spaces import Spaced, Spaces
 
 EnvFactory = Callable[..., Any]
 Pool = LocalPool | RemotePool
@@ -50,6 +51,7 @@ class Parts:
     streams: Streams
     players: Players
     pool: Pool
+    spaces: Spaces
     env_factory: EnvFactory | None = None
 
     def eval_env(self, num: int, purpose: str = "eval") -> MultiEnv:
@@ -84,7 +86,7 @@ def build_parts(
         else:
             pool = LocalPool([build_collector(players, table, seats, w, streams) for w, table in enumerate(tables)])
         unfinished.pop_all()
-    return Parts(config, streams, players, pool, env)
+    return Parts(config, streams, players, pool, Spaces.of(tables[0]), env)
 
 
 # --- envs ---
@@ -116,7 +118,7 @@ def purpose_of(offset: int) -> str:
     return "eval" if offset == 0 else f"eval+{offset}"
 
 
-def seating(config: Config, env: MultiEnv) -> dict[str, dict[str, float]]:
+def seating(config: Config, env: Spaced) -> dict[str, dict[str, float]]:
     """agent → player → weight for every agent of the env, in its order; all that is wrong with that."""
     players, seats = config.players, config.seats or {}
     for agent in seats:
@@ -138,17 +140,18 @@ def seating(config: Config, env: MultiEnv) -> dict[str, dict[str, float]]:
     return chances
 
 
-def _same_spaces(player: str, agents: list[str], env: MultiEnv) -> None:
+def _same_spaces(player: str, agents: list[str], env: Spaced) -> None:
     """One network has one kind of input and output."""
     if not agents:
         raise ConfigError(f"player {player!r} has no seat in {env.name}: give it an agent in `seats`, or remove it.")
     one = agents[0]
     for agent in agents[1:]:
-        if env.obs_spec[agent] != env.obs_spec[one] or env.action_spaces[agent] != env.action_spaces[one]:
+        actions = [spec_to_json(env.action_spec[name]) for name in (one, agent)]  # with their bounds
+        if env.obs_spec[agent] != env.obs_spec[one] or actions[0] != actions[1]:
+            kinds = [f"{describe(env.obs_spec[a])} and actions {describe(env.action_spec[a])}" for a in (one, agent)]
             raise ConfigError(
-                f"player {player!r} sits for {one!r} and {agent!r}, whose spaces differ: observations {describe(env.obs_spec[one])} "
-                f"and {describe(env.obs_spec[agent])}, actions {env.action_spaces[one]} and {env.action_spaces[agent]}. "
-                f"Give them different players (`players:` and `seats:` of the config)."
+                f"player {player!r} sits for {one!r} and {agent!r}, whose spaces differ: observations {kinds[0]}; "
+                f"observations {kinds[1]}. Give them different players (`players:` and `seats:` of the config)."
             )
 
 
@@ -156,7 +159,7 @@ def _same_spaces(player: str, agents: list[str], env: MultiEnv) -> None:
 
 
 def build_players(
-    config: Config, env: MultiEnv, seats: Chances, streams: Streams, modes: Mapping[str, Any] | None
+    config: Config, env: Spaced, seats: Chances, streams: Streams, modes: Mapping[str, Any] | None
 ) -> Players:
     """Every player with its networks, and no store yet. `modes` None: they only act, eagerly and on the CPU."""
     players = Players()

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from rookery.acting.policy import Policy
-from rookery.core.errors import UsageError
+from rookery.core.errors import CheckpointError, UsageError
 from rookery.core.rng import Streams
 from rookery.envs.multi.env import MultiEnv
 from rookery.run.build import EnvFactory, build_players, make_env, purpose_of, seating
@@ -19,6 +20,7 @@ from rookery.run.config.resolve import load_config
 from rookery.run.experiment.folder import RunFolder
 from rookery.run.machine import settings
 from rookery.run.players import Players
+from rookery.run.spaces import Spaces
 
 
 @dataclass(slots=True)
@@ -49,16 +51,24 @@ def load_run(folder: Path | str, checkpoint: str | int = "last", env: EnvFactory
     state, manifest = Checkpoints(run.checkpoints).load(checkpoint)
     with settings(threads=1):
         streams = Streams(config.run.seed)
-        probe = make_env(config, streams, 1, "eval", factory=env, here=True)
-        try:
-            players = build_players(config, probe, seating(config, probe), streams, None)
-        finally:
-            probe.close()
+        spaces = _spaces(run, config, streams, env)
+        players = build_players(config, spaces, seating(config, spaces), streams, None)
         with understood():
             players.set_weights(state)
             for name, player in players.items():
                 player.knob_values = dict(state["run"]["knobs"][name])
         yield Loaded(config, streams, players, manifest.step, str(checkpoint), env)
+
+
+def _spaces(run: RunFolder, config: Config, streams: Streams, env: EnvFactory | None) -> Spaces:
+    """As the run wrote them; of runs of earlier versions, from an env."""
+    if run.spaces.exists():
+        try:
+            return Spaces.from_json(json.loads(run.spaces.read_text()))
+        except (ValueError, KeyError, TypeError) as error:
+            raise CheckpointError(f"{run.spaces} is damaged ({error}). Remove it: an env is asked instead.") from error
+    with closing(make_env(config, streams, 1, "eval", factory=env, here=True)) as probe:
+        return Spaces.of(probe)
 
 
 def load_policy(

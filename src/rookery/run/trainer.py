@@ -13,13 +13,15 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from time import perf_counter_ns
 from typing import Any
 
-from rookery.acting.actor import Message
+from rookery.acting.actor import Messages
 from rookery.core.chunk import MAIN, Collected
+from rookery.core.errors import UsageError
 from rookery.learning.learner import Outputs
 from rookery.run.build import EnvFactory, Parts, build_parts
 from rookery.run.callbacks.base import Callback, Callbacks
@@ -70,6 +72,9 @@ class Trainer:
         self.closed_at: int | None = None  # steps at which the closing evaluation and report took place
         self.after_round: Callable[[int], None] = lambda before: None  # checkpoints; told the steps before the round
         self.on_round: list[Callable[[int], None]] = []  # told the steps after every round: the live view
+        self.on_pause: Callable[[bool], None] = lambda paused: None  # told when a pause begins and ends
+        self.saving = False  # a callback asked for a checkpoint
+        self.seating: dict[str, dict[str, float]] = {}  # agent → player → weight, where a callback changed it
         self._seen: set[str] = set()  # metrics of train.stop that were reported
         self._pending: dict[str, float] = {}  # evaluation metrics for the next report
         self._evaluator = Evaluator(self.parts)
@@ -142,7 +147,7 @@ class Trainer:
             self._learn(player)
         self._observe(gathered)
 
-    def _round_async(self, messages: dict[str, Message], left: int | None) -> None:
+    def _round_async(self, messages: Messages, left: int | None) -> None:
         """Whatever has come, chunk by chunk; while updates are done, the workers go on."""
         if not self._ahead():
             self.pool.submit(messages, self.rows, steps=left)
@@ -172,8 +177,10 @@ class Trainer:
         self.meters.phases.switch(before)
         return waiting >= self.config.pool.workers
 
-    def _messages(self) -> dict[str, Message]:
-        return {name: player.message(self.ticks) for name, player in self.players.items()}
+    def _messages(self) -> Messages:
+        messages = Messages({name: player.message(self.ticks) for name, player in self.players.items()})
+        messages.seating = self.seating or None
+        return messages
 
     def _observe(self, gathered: list[tuple[int, Collected]]) -> None:
         """Normalisers learn, too."""
@@ -223,6 +230,8 @@ class Trainer:
         self.steps += chunks.steps
         self.worker_steps[collector] += chunks.steps
         self.episodes += len(chunks.episodes)
+        if chunks.episodes and self.callbacks.wants_ended:
+            self.callbacks.call("episodes", chunks.episodes)
         for end in chunks.episodes:
             self.meters.episodes.add(end)
 
@@ -283,8 +292,7 @@ class Trainer:
 
     def progress(self, metrics: dict[str, Any] | None = None, finished: str | None = None) -> Progress:
         counts = self.steps, self.updates, self.episodes
-        means = self.stop, self.meters.record, self.pool.foreach_env
-        return Progress(*counts, metrics or {}, self.evaluation, finished, *means)
+        return Progress(*counts, metrics or {}, self.evaluation, finished, self)
 
     def report(self, finished: str | None = None) -> Progress:
         """Close the windows of the meters; the line of metrics.jsonl."""
@@ -315,6 +323,40 @@ class Trainer:
         """The player's weights, and the player as a callable policy."""
         player = self.players.named(name)
         return PlayerHandle(player, player.knobs_now(self.ticks))
+
+    def record(self, name: str, value: Any) -> None:
+        """A number of the user's own, or a Histogram, Image, Video or Table, for the next report."""
+        self.meters.record(name, value)
+
+    def save_soon(self) -> None:
+        """A checkpoint at the end of this round, if somebody keeps them (`Experiment`)."""
+        self.saving = True
+
+    def seat(self, agent: str, weights: Mapping[str, float]) -> None:
+        """Who sits for an agent in the episodes that begin from now on."""
+        known = (self.config.seats or {}).get(agent, {})
+        if not known:
+            agents = ", ".join(self.config.seats or {}) or "none"
+            raise UsageError(
+                f"seats of the config names the agents {agents}, but not {agent!r}: nobody else can be seated"
+            )
+        if unknown := [name for name in weights if name not in known]:
+            raise UsageError(
+                f"{unknown[0]!r} cannot sit for {agent!r}: `seats:` of the config names {', '.join(known)} for it. Name it there"
+            )
+        if not any(weights.values()) or not all(0 <= weight < math.inf for weight in weights.values()):
+            raise UsageError(
+                f"seats of {agent!r} need weights that are not negative, one of them positive; got {dict(weights)}"
+            )
+        self.seating = {**self.seating, agent: {name: float(weight) for name, weight in weights.items()}}
+
+    @contextmanager
+    def pause(self) -> Iterator[None]:
+        """Time that counts for no limit and no rate."""
+        self.on_pause(True)
+        with self.meters.paused():
+            yield
+        self.on_pause(False)
 
     def foreach_worker(self, fn: Callable[[Any], Any]) -> list[Any]:
         return self.pool.foreach_worker(fn)
@@ -370,6 +412,7 @@ class Trainer:
             "reason": self.reason,
             "knobs": self.players.knob_values(),
             "mode": self.players.modes(),
+            "seating": self.seating,
             "gaps": {name: sorted(player.gaps) for name, player in self.players.items()},
         }
         return {"run": run} | {name: thing.state() for name, thing in self._stateful().items()}
@@ -380,6 +423,7 @@ class Trainer:
         self.worker_steps, self.best = [int(n) for n in run["worker_steps"]], run["best"]
         self.evaluation = None if run["evaluation"] is None else Evaluation(**run["evaluation"])
         self._pending, self.closed_at = dict(run["pending"]), run["closed_at"]
+        self.seating = {agent: dict(weights) for agent, weights in run.get("seating", {}).items()}
         for name, player in self.players.items():
             player.knob_values = dict(run["knobs"][name])
             player.gaps = {*run.get("gaps", {}).get(name, ()), *state["pool"].get("ahead", ())}

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from rookery.acting.actor import Actor, Message
+from rookery.acting.actor import Actor, Message, Messages
 from rookery.core.chunk import MAIN, Collected, EpisodeEnd
 from rookery.core.errors import UsageError
 from rookery.envs.multi.env import MultiEnv, MultiStep
@@ -73,6 +73,8 @@ class Collector:
     def load(self, messages: dict[str, Message]) -> None:
         for player, message in messages.items():
             self.rows[player].actor.load(message)
+        if isinstance(messages, Messages) and messages.seating is not None:
+            self.seats.change(messages.seating)
 
     def collect(self, rows: int | None = None, *, steps: int | None = None, episodes: int | None = None) -> Collected:
         """player → chunk of `rows` rows, or until `steps` env steps or `episodes` episodes are done, whichever is first.

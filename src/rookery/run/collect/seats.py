@@ -65,6 +65,11 @@ class Seats:
                 chosen = int(np.searchsorted(edges, self.rng.random() * edges[-1], side="right"))
                 self._now[agent][i] = min(chosen, len(edges) - 1)  # a product may round up to the last edge
 
+    def change(self, seating: Chances) -> None:
+        """Other weights for the episodes that begin from now on; who has none is not drawn."""
+        for agent, weights in seating.items():
+            self._edges[agent] = np.cumsum([weights.get(player, 0.0) for player in self.chances[agent]])
+
     def state(self) -> dict[str, Any]:
         """The generator belongs to the run's `Streams`."""
         return {agent: now.copy() for agent, now in self._now.items()}
