@@ -17,8 +17,8 @@ from rookery.algos.trpo import TRPO, TRPOConfig
 from rookery.core.errors import ConfigError
 from rookery.learning.compiled.build import trace
 from rookery.learning.optim import Adam, RMSprop
-from rookery.run.build import choose_mode
 from rookery.run.config.resolve import load_config
+from rookery.run.execution import choose_mode
 
 
 def blank(algo):

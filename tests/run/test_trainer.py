@@ -235,7 +235,7 @@ def test_workers_have_columns_and_streams_of_their_own():
         pass
     assert sum(trainer.worker_steps) == trainer.steps == 401
     assert abs(trainer.worker_steps[0] - trainer.worker_steps[1]) <= 2
-    seeds = {collector.env._seed[0] for collector in trainer.pool.collectors}
+    seeds = {collector.env.vector._seed[0] for collector in trainer.pool.collectors}
     assert len(seeds) == 2
 
 
@@ -365,8 +365,9 @@ def test_an_engine_that_cannot_be_restored_begins_new_episodes(tmp_path):
         a.round()
     b.restore(a.state())
     collector = b.pool.collectors[0]
-    assert np.array_equal(collector.obs, collector.env.obs)
-    assert collector.first.all()
+    rows = collector.rows["main"]
+    assert np.array_equal(rows.obs, collector.env.obs["agent"])
+    assert rows.first.all()
     assert "begins new episodes" in b.exact()
 
 

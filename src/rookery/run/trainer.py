@@ -20,8 +20,8 @@ from time import perf_counter_ns
 from typing import Any
 
 from rookery.acting.actor import Messages
-from rookery.core.chunk import MAIN, Collected
-from rookery.core.errors import UsageError
+from rookery.core.chunk import Collected
+from rookery.core.errors import ConfigError, UsageError
 from rookery.learning.learner import Outputs
 from rookery.run.build import EnvFactory, Parts, build_parts
 from rookery.run.callbacks.base import Callback, Callbacks
@@ -319,9 +319,12 @@ class Trainer:
 
     # --- for users ---
 
-    def policy(self, name: str = MAIN) -> PlayerHandle:
+    def policy(self, name: str | None = None) -> PlayerHandle:
         """The player's weights, and the player as a callable policy."""
-        player = self.players.named(name)
+        try:
+            player = self.players.named(name)
+        except UsageError as error:
+            raise ConfigError(str(error)) from error
         return PlayerHandle(player, player.knobs_now(self.ticks))
 
     def record(self, name: str, value: Any) -> None:

@@ -18,7 +18,7 @@ from rookery.core.errors import CheckpointError
 from rookery.core.rng import Streams
 from rookery.run.checkpoints import manifest as manifests
 from rookery.run.checkpoints.checkpoints import Checkpoints
-from rookery.run.checkpoints.manifest import Migration
+from rookery.run.checkpoints.migrations import Migration
 from rookery.run.checkpoints.statefile import MAX_HEADER_BYTES, encode, read_state, write_state
 
 DTYPES = [
@@ -341,7 +341,7 @@ def test_the_manifest_says_what_the_checkpoint_is(tmp_path: Path) -> None:
     checkpoints.save(50_000, state_of(50_000), meta)
     state, manifest = checkpoints.load("last")
     same(state, state_of(50_000))
-    assert (manifest.format, manifest.step, manifest.kind) == (2, 50_000, "full")
+    assert (manifest.format, manifest.step, manifest.kind) == (3, 50_000, "full")
     assert manifest.exact == "the env cannot be restored"
     assert manifest.config_sha256 == "ab" * 32
     assert manifest.meta == {"updates": 12}
@@ -401,7 +401,7 @@ def test_another_format_is_refused_and_not_skipped(tmp_path: Path) -> None:
     checkpoints = Checkpoints(tmp_path)
     checkpoints.save(1, state_of(1), {})
     recommit(checkpoints.save(2, state_of(2), {}), format=9)
-    with pytest.raises(CheckpointError, match=r"format 9.*reads format 1 and 2"):
+    with pytest.raises(CheckpointError, match=r"format 9.*reads format 1, 2 and 3"):
         checkpoints.latest()
 
 
@@ -411,7 +411,7 @@ def test_a_chain_of_migrations_brings_an_old_checkpoint_to_the_present_format(
     checkpoints = Checkpoints(tmp_path)
     old = checkpoints.save(2, {"network": {"w": np.ones(2)}, "run": {"steps": 2}}, {})
     raw = json.loads((old / "manifest.json").read_text())
-    raw["env_steps"] = raw.pop("step")  # what format 3 will call step, format 2 did not
+    raw["env_steps"] = raw.pop("step")  # what the next format will call step, the present one did not
     commit(old, raw)
 
     def rename_step(manifest: dict[str, Any]) -> dict[str, Any]:
@@ -421,11 +421,12 @@ def test_a_chain_of_migrations_brings_an_old_checkpoint_to_the_present_format(
     def rename_net(state: dict[str, Any]) -> dict[str, Any]:
         return {"net" if key == "network" else key: value for key, value in state.items()}
 
-    monkeypatch.setattr(manifests, "FORMAT", 4)
-    monkeypatch.setattr(manifests, "MIGRATIONS", {3: Migration(state=lambda s: s | {"added": 5})})
-    with pytest.raises(CheckpointError, match="reads format 3 and 4"):
+    present = manifests.FORMAT
+    monkeypatch.setattr(manifests, "FORMAT", present + 2)
+    monkeypatch.setattr(manifests, "MIGRATIONS", {present + 1: Migration(state=lambda s: s | {"added": 5})})
+    with pytest.raises(CheckpointError, match=f"reads format {present + 1} and {present + 2}"):
         checkpoints.latest()
-    monkeypatch.setattr(manifests, "MIGRATIONS", manifests.MIGRATIONS | {2: Migration(rename_step, rename_net)})
+    monkeypatch.setattr(manifests, "MIGRATIONS", manifests.MIGRATIONS | {present: Migration(rename_step, rename_net)})
     state, manifest = checkpoints.load("last")
     assert manifest.step == 2
     assert state["added"] == 5

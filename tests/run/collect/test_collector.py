@@ -119,7 +119,7 @@ def test_a_restored_collector_goes_on_bit_for_bit():
     a, b = collector(), collector()
     a.collect(7)
     b.restore(a.state())
-    b.rng.bit_generator.state = a.rng.bit_generator.state
+    b.rows["main"].rng.bit_generator.state = a.rows["main"].rng.bit_generator.state
     assert transitions(a.collect(9)["main"]) == transitions(b.collect(9)["main"])
 
 

@@ -238,7 +238,7 @@ def test_rows_without_any_decision_are_left_out_for_a_replay():
     valid = np.array([[0, 0], [1, 0], [0, 0], [1, 1]], bool)
     ended = np.array([[0, 0], [0, 0], [0, 0], [0, 1]], bool)
     rows = {"obs": np.array([[1, 5], [1, 5], [2, 5], [2, 5]]), "valid": valid, "truncated": ended}
-    chunk = Chunk(rows, np.array([3, 0]), np.array([9]), np.array([[3, 1]]), version=2, collector=1)
+    chunk = Chunk(rows, np.array([3, 0]), np.array([9]), np.array([[3, 1]]), version=2, collector=1, waits=True)
     kept = decided(chunk)
     assert kept.rows["obs"].tolist() == [[1, 5], [2, 5]]  # the successor of 1 is still 2, in the row below
     assert kept.final_at.tolist() == [[1, 1]]

@@ -12,10 +12,11 @@ from rich.console import Console as RichConsole
 
 from rookery.core.errors import ConfigError
 from rookery.learning.compiled import artefact, key
-from rookery.run.build import build_parts, cache_of, choose_mode
+from rookery.run.build import build_parts
 from rookery.run.config.config import Config
 from rookery.run.config.resolve import load_config
-from rookery.run.experiment.announce import announce
+from rookery.run.execution import cache_of, choose_mode
+from rookery.run.experiment.experiment import announce
 from rookery.run.report.sinks.console import Console
 
 
@@ -73,7 +74,7 @@ def test_one_line_goes_to_the_log_and_to_the_console(caplog: pytest.LogCaptureFi
         parts.pool.close()
     assert stream.getvalue() == "updates: eager (learning.mode=eager)\n"
     assert "updates: eager (learning.mode=eager)" in caplog.text
-    assert parts.learner.busy == console.busy
+    assert parts.players.main.learner.busy == console.busy
 
 
 def test_without_a_terminal_a_build_is_two_lines() -> None:

@@ -44,7 +44,7 @@ class Collector:
     ):
         self.env, self.greedy, self.index = at_table(env), greedy, index
         agents = list(self.env.agents)
-        self.seats = seats or Seats({agent: {MAIN: 1.0} for agent in agents}, self.env.num, None)
+        self.seats = seats or Seats({agent: {MAIN: 1.0} for agent in agents}, self.env.num, None, noted=False)
         self.rows = actor if isinstance(actor, dict) else {MAIN: Rows(actor, rng, self.env, agents)}
         self.on_begin: Callable[[Collector], None] | None = None  # before the rows of a chunk
         self.on_step: Callable[[Collector, Step], None] | None = None  # hook of callbacks that want every step

@@ -23,7 +23,7 @@ def agents_of(chances: Chances, player: str) -> list[str]:
 class Seats:
     """The seating of B envs. Without a generator everybody has its most likely player, for evaluation."""
 
-    def __init__(self, chances: Chances, num: int, rng: np.random.Generator | None, *, noted: bool = False):
+    def __init__(self, chances: Chances, num: int, rng: np.random.Generator | None, *, noted: bool = True):
         """`noted`: ended episodes say who sat where, as is wanted of players that have names."""
         self.chances, self.num, self.rng, self._noted = chances, num, rng, noted
         self._edges = {agent: np.cumsum(list(weights.values())) for agent, weights in chances.items()}
