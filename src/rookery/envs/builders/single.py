@@ -15,7 +15,7 @@ from rookery.core import registry
 from rookery.core.errors import ConfigError, EnvError, RookeryError
 from rookery.core.rng import Streams
 from rookery.envs.adapters import FourTuple, accepts
-from rookery.envs.config import EnvConfig, Wrappers
+from rookery.envs.config import SEVERAL, EnvConfig, Wrappers
 from rookery.envs.engines.gym_vector import FromVector
 from rookery.envs.faults import ERRORS
 from rookery.envs.tasks import chain, goals, no_velocity, probes
@@ -106,6 +106,8 @@ def adapted(env: Any, api: str) -> gymnasium.Env:
     if missing:
         raise ConfigError(f"{type(env).__name__} is not an env: it has no {', '.join(missing)}")
     modern = isinstance(env, gymnasium.Env)
+    if hasattr(env, "possible_agents") and not modern:
+        raise ConfigError(f"{type(env).__name__} has several agents: set env.api to one of {', '.join(SEVERAL)}")
     if api == "four" or (api == "auto" and not accepts(env.reset, "seed")):
         return FourTuple(env)
     if modern:
