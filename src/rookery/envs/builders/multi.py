@@ -39,7 +39,8 @@ def make_multi(
         together(config, purpose=purpose, worker=worker, index=i, count=count, factory=factory) for i in range(count)
     ]
     engine = ENGINES[spoken(envs[0], config.api)]
-    made = engine(envs, seed_of, name=name, worker=worker, max_episode_steps=config.max_episode_steps)
+    own: dict[str, Any] = {"max_episode_steps": config.max_episode_steps, "on_bad": config.on_bad}
+    made = engine(envs, seed_of, name=name, worker=worker, **own)
     made.on_close = Watchdog(made, config.faults, end_unworkable).stop
     return made
 
@@ -140,8 +141,6 @@ def _refuse(config: EnvConfig, wrappers: list[str]) -> None:
         raise ConfigError(
             f"env.engine={config.engine} cannot be used with env.api={config.api}: use env.engine=gymnasium"
         )
-    if config.on_bad == "drop":
-        raise ConfigError(f"env.on_bad=drop cannot be used with env.api={config.api}: use env.on_bad=raise")
     if single := [name for name in wrappers if ":" not in name]:
         raise ConfigError(
             f"the wrapper {single[0]!r} is for one agent, env.api={config.api} has several: use one of PettingZoo's, as module:Class"
