@@ -14,6 +14,7 @@ from gymnasium import spaces
 from rookery.core.errors import EnvError
 from rookery.envs.engines.inprocess import InProcess
 from rookery.envs.faults import FaultConfig
+from rookery.envs.multi.one_agent import AsVector, OneAgent
 from rookery.envs.workers.parent import Workers
 
 pytestmark = pytest.mark.slow
@@ -81,11 +82,9 @@ def group(lo, hi, make=Walk, **kwargs):
 
 
 def workers(num=5, processes=2, make=Walk, start="fork", faults=None, kind=Workers, **kwargs):
-    both = Walk.observation_space, Walk.action_space
     faults = faults or FaultConfig(backoff_seconds=0.0)
-    return kind(
-        partial(group, make=make, **kwargs), both, num, processes=processes, start=start, faults=faults, name="walk"
-    )
+    made = partial(group, make=make, **kwargs)
+    return AsVector(kind(made, OneAgent(group(0, 1)), num, processes=processes, start=start, faults=faults))
 
 
 def rolled(env, rows, seed=0, reset=True):

@@ -24,9 +24,11 @@ from rookery.core.tree import Tree, tree_copy_into, tree_map
 from rookery.envs.action_log import ActionLog, check_count, same_bits
 from rookery.envs.actions import not_finite, split
 from rookery.envs.boundary import Receiver
+from rookery.envs.config import Wrappers
 from rookery.envs.multi.apis import ApiAdapter, Dicts, Parallel, Turns
 from rookery.envs.multi.env import MultiEnv, MultiStep
 from rookery.envs.multi.table import NotFinite, Table
+from rookery.envs.multi.wrapped import in_layers
 from rookery.envs.told_calls import BEFORE, Call, Settings
 from rookery.envs.vector import DROPS, SeedOf, Step
 
@@ -48,8 +50,9 @@ class Agents(MultiEnv):
         max_episode_steps: int | None = None,
         on_bad: Literal["raise", "drop"] = "raise",
         first: int = 0,
+        wrappers: Wrappers = (),
     ):
-        adapters = [self._adapted(env, max_episode_steps) for env in envs]
+        adapters = [self._adapted(env, max_episode_steps, wrappers) for env in envs]
         pairs = {agent: adapters[0].spaces(agent) for agent in adapters[0].agents}
         obs_spaces, action_spaces = ({agent: pair[k] for agent, pair in pairs.items()} for k in (0, 1))
         super().__init__(len(envs), obs_spaces, action_spaces, name)
@@ -69,10 +72,10 @@ class Agents(MultiEnv):
         self._ready = False
         self.on_close: Callable[[], None] = lambda: None
 
-    def _adapted(self, env: Any, limit: int | None) -> ApiAdapter:
+    def _adapted(self, env: Any, limit: int | None, wrappers: Wrappers) -> ApiAdapter:
         adapter = self.adapter(env)
         adapter.limit = limit
-        return adapter
+        return in_layers(adapter, wrappers)
 
     def _holes(self, obs: Tree) -> Step:
         terminated, truncated, valid = (np.zeros(self.num, np.bool_) for _ in range(3))

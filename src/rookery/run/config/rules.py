@@ -169,11 +169,9 @@ def _workers(config: Config) -> Iterator[str]:
     mode = config.env.workers.mode
     if mode == "inline":
         return
-    if config.env.engine in ("native", "envpool"):
+    if config.env.engine in ("native", "envpool") or (config.env.several and mode == "async"):
         yield refusal(config.env)
-    if config.env.several:
-        yield f"env.workers={mode} is for envs with one agent, but env.api={config.env.api} has several. Set env.workers=inline"
-    elif mode == "async" and config.algorithm.store_kind == "rollout":
+    if mode == "async" and not config.env.several and config.algorithm.store_kind == "rollout":
         yield (
             f"env.workers=async delivers steps when they are done, some of them chosen by older weights, but algo.name={config.algo.name} learns from "
             "whole rollouts of the newest. Set env.workers=subprocess"
