@@ -33,16 +33,16 @@ class Layered(gymnasium.Wrapper):
 
     def __init__(self, env: gymnasium.Env, **kwargs: Any):
         super().__init__(env)
-        self._layer = self.kind(Inside(env.observation_space, env.action_space, _time_limit(env)), **kwargs)
-        self.observation_space, self.action_space = self._layer.obs_space, self._layer.action_space
+        self.layer = self.kind(Inside(env.observation_space, env.action_space, _time_limit(env)), **kwargs)
+        self.observation_space, self.action_space = self.layer.obs_space, self.layer.action_space
 
     def reset(self, **kwargs: Any) -> tuple[Any, dict[str, Any]]:
         obs, info = self.env.reset(**kwargs)
-        self._layer.begin()
-        return self._layer.see(obs), info
+        self.layer.begin()
+        return self.layer.see(obs), info
 
     def step(self, action: Any) -> Any:
-        layer = self._layer
+        layer = self.layer
         layer.tick()
         obs, reward, *rest = self.env.step(layer.act(action))
         reward = layer.pay(reward)
@@ -57,7 +57,7 @@ class _OnRewards(Layered):
     @property
     def compute_reward(self) -> Callable[[Any, Any, Any], np.ndarray]:
         """That of the env inside, which is an AttributeError if it has none."""
-        inner, layer = self.env.get_wrapper_attr("compute_reward"), self._layer
+        inner, layer = self.env.get_wrapper_attr("compute_reward"), self.layer
         assert isinstance(layer, ClippedReward | ScaledReward)
         return lambda achieved, desired, info: layer.rewards(np.asarray(inner(achieved, desired, info)))
 
@@ -90,13 +90,13 @@ class TimeAwareness(Layered):
     """It counts the steps of an episode."""
 
     kind = TimeLeft
-    _layer: TimeLeft
+    layer: TimeLeft
 
     def snapshot(self) -> dict[str, Any]:
-        return {"elapsed": self._layer.elapsed}
+        return {"elapsed": self.layer.elapsed}
 
     def restore_snapshot(self, state: dict[str, Any]) -> None:
-        self._layer.elapsed = int(state["elapsed"])
+        self.layer.elapsed = int(state["elapsed"])
 
 
 def _time_limit(env: gymnasium.Env) -> int | None:

@@ -121,7 +121,7 @@ def test_a_registered_name_of_ones_own_can_be_used():
         ({"id": GAMES + "Pairing", "api": "turns"}, "Pairing cannot be used with this env.api: it has no last, observe"),
         ({"id": GAMES + "Pairing", "api": "parallel", "kwargs": {"x": 1}}, r"cannot be made with env.kwargs=\{'x': 1\}"),
         ({"id": GAMES + "Pairing", "api": "parallel", "engine": "native"}, "env.engine=native cannot be used with env.api=parallel"),
-        ({"id": GAMES + "Pairing", "api": "parallel", "wrappers": ("reward_clip",)}, "'reward_clip' is for one agent"),
+        ({"id": GAMES + "Pairing", "api": "parallel", "wrappers": ("atari",)}, "'atari' is for one agent"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_built_is_told(config, told):

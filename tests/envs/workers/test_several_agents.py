@@ -222,6 +222,22 @@ def test_a_worker_that_is_killed_is_renewed_and_its_unfinished_episodes_are_drop
         env.close()
 
 
+def test_a_worker_that_is_lost_between_two_steps_changes_nobodys_turn_before_the_next_one():
+    env = made("verdicts", num=2, processes=1)
+    try:
+        env.reset()
+        env.step({"first": np.zeros(2, int)})
+        os.kill(env.pids[0], signal.SIGKILL)
+        env.state()
+        assert env.acting["second"].tolist() == [True, True]  # as whoever acts next believes
+        out = env.step({"second": np.zeros(2, int)})
+        assert (out.stepped.tolist(), out.agents["second"].cut) == ([False, False], [0, 1])
+        assert env.acting["first"].tolist() == [True, True]
+        assert env.step({"first": np.zeros(2, int)}).stepped is None
+    finally:
+        env.close()
+
+
 @faulty
 def test_a_worker_that_hangs_is_killed_at_its_deadline(game, tmp_path):
     env = failing(game, "hang", tmp_path, {"step_seconds": 0.3, "reset_seconds": 5.0})

@@ -39,7 +39,6 @@ class AsyncWorkers(Workers):
         self._busy, self._stepped = np.zeros(self.num, np.bool_), np.ones(self.num, np.bool_)
         for agent, step in self.out.agents.items():  # a worker writes into its own while others are read
             step.obs = self.obs[agent] = tree_map(np.copy, step.obs)
-            self.acting[agent] = self.acting[agent].copy()
             for name in ("reward", *FLAGS):
                 setattr(step, name, getattr(step, name).copy())
             step.busy = self._busy
@@ -139,9 +138,10 @@ class AsyncWorkers(Workers):
 
     def _look(self) -> None:
         """Nobody acts in a busy env."""
-        for agent, part in self._columns.items():
-            np.logical_and(part.acting, ~self._busy, out=self.acting[agent])
         super()._look()
+        for acting in self.acting.values():
+            acting &= ~self._busy
+        self.everyone = self.everyone and not self._busy.any()
 
     def _trim(self, steps: int | None, episodes: int | None) -> None:
         """What came beyond the limits is dropped: it is no part of the run."""

@@ -66,7 +66,6 @@ class Workers(MultiEnv):
         self._shared = Shared(layout(model, num))
         self._columns = {agent: Columns(self._shared, k) for k, agent in enumerate(self.agents)}
         self.obs = {agent: part.obs for agent, part in self._columns.items()}
-        self.acting = {agent: part.acting for agent, part in self._columns.items()}
         self.out = MultiStep({agent: self._rows_of(agent) for agent in self.agents})
         self._stepped, self._marked = self._shared.arrays["stepped"], True  # marked: flags are to be cleared
         self._told: dict[str, tuple[str, Sequence[Any], dict[str, Any]]] = {}  # method → its last call, for all envs
@@ -147,6 +146,9 @@ class Workers(MultiEnv):
         self._look()
 
     def _look(self) -> None:
+        """Who must act next. Not before the next step does a worker that is renewed between two of them change it."""
+        for agent, part in self._columns.items():
+            self.acting[agent][:] = part.acting
         self.everyone = all(bool(acting.all()) for acting in self.acting.values())
 
     def call(self, name: str, *args: Any, **kwargs: Any) -> list[Any]:
