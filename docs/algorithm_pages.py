@@ -15,7 +15,7 @@ from typing import Any
 
 from rookery.core import registry
 from rookery.core.config.fields import Key, keys_of
-from rookery.run.config.resolve import flat
+from rookery.run.config.config import flat
 from rookery.studies.gates import GATES
 
 DOCS = Path(__file__).resolve().parent

@@ -20,7 +20,7 @@ _PUBLIC = {  # name → module that defines it
     "Callback": "rookery.run.callbacks.base",
     "CheckpointError": "rookery.core.errors",
     "Collector": "rookery.run.collect.collector",
-    "Config": "rookery.run.config.resolve",
+    "Config": "rookery.run.config.config",
     "ConfigError": "rookery.core.errors",
     "Curriculum": "rookery.run.callbacks.curriculum",
     "Diverged": "rookery.core.errors",
@@ -76,7 +76,7 @@ if TYPE_CHECKING:
     from rookery.run.callbacks.base import Callback as Callback
     from rookery.run.callbacks.curriculum import Curriculum as Curriculum
     from rookery.run.collect.collector import Collector as Collector
-    from rookery.run.config.resolve import Config as Config
+    from rookery.run.config.config import Config as Config
     from rookery.run.config.resolve import json_schema as json_schema
     from rookery.run.config.resolve import load_config as load_config
     from rookery.run.evaluate import evaluate_run as evaluate_run

@@ -21,7 +21,8 @@ from rookery.doctor.doctor import Diagnosis, examine
 from rookery.doctor.machine_notes import remarks
 from rookery.doctor.measure import SHARES, open_trial
 from rookery.doctor.suggestions import CANDIDATES, OTHER, Candidate, Finding, amdahl
-from rookery.run.config.resolve import Config, load_config
+from rookery.run.config.config import Config
+from rookery.run.config.resolve import load_config
 
 pytestmark = pytest.mark.slow
 

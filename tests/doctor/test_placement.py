@@ -18,7 +18,8 @@ from rookery.doctor.machine_notes import idle_seconds
 from rookery.doctor.measure import SHARES, open_trial
 from rookery.doctor.placement import handing_round, handing_row, useful
 from rookery.doctor.suggestions import OTHER, SAME, Finding
-from rookery.run.config.resolve import Config, load_config
+from rookery.run.config.config import Config
+from rookery.run.config.resolve import load_config
 
 QUICK = ["learning.mode=eager", "eval.every_steps=0", "log.sinks=[]"]
 FILL = ["store.min_fill=32", "store.batch_size=16", "store.updates_per_step=0.1"]

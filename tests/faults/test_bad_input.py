@@ -15,7 +15,8 @@ from faults.commands import DQN, FAULTY, WALK, Cli, checkpoint, quick, summary
 from faults.fault_envs import marked
 from rookery.core import registry
 from rookery.run.checkpoints.manifest import commit_text
-from rookery.run.config.resolve import flat, load_config
+from rookery.run.config.config import flat
+from rookery.run.config.resolve import load_config
 
 # --- the config -----------------------------------------------------------------------------------------------------------------
 

@@ -26,6 +26,12 @@ class Message:
     knobs: dict[str, float] = field(default_factory=dict)
 
 
+class Messages(dict[str, Message]):
+    """player → its message for one round, and who sits where in the episodes that begin in it (None: as before)."""
+
+    seating: Mapping[str, Mapping[str, float]] | None = None  # agent → player → weight
+
+
 class Actor:
     """`act(obs) → {"action", …}` for B seats at once.
 

@@ -26,7 +26,7 @@ def show(
 ) -> None:
     """Print the whole config that `rookery train` would use with the same words."""
     from rookery.core.config.yaml import write_text
-    from rookery.run.config.resolve import flat
+    from rookery.run.config.config import flat
 
     named, extra = sources.sort_words(words), sources.as_overrides(algo, env, None)
     if named.preset and Path(named.preset).is_dir():
@@ -47,7 +47,7 @@ def diff(
     as_json: bool = typer.Option(False, "--json", help="One JSON object on standard output."),
 ) -> None:
     """Print the keys in which two configs differ."""
-    from rookery.run.config.resolve import diff as difference
+    from rookery.run.config.config import diff as difference
 
     found = difference(sources.any_config(a), sources.any_config(b))
     if as_json:

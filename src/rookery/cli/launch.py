@@ -15,7 +15,7 @@ from rookery.cli import recipes, sources
 from rookery.core.errors import UsageError
 
 if TYPE_CHECKING:
-    from rookery.run.config.resolve import Config
+    from rookery.run.config.config import Config
 
 app = typer.Typer(
     help="Train on a cluster: Slurm, or Kubernetes with KubeRay.", no_args_is_help=True, rich_markup_mode=None

@@ -49,7 +49,7 @@ def explain(
     typer.echo("\nOptions")
     show_keys(keys_of(algorithm.Config, "algo"))
     if algorithm.defaults:
-        from rookery.run.config.resolve import flat
+        from rookery.run.config.config import flat
 
         typer.echo("\nPrefers, in other sections")
         for key, value in flat(algorithm.defaults).items():

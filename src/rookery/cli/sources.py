@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from rookery.core.errors import CheckpointError, ConfigError, UsageError
 
 if TYPE_CHECKING:
-    from rookery.run.config.resolve import Config
+    from rookery.run.config.config import Config
     from rookery.run.experiment.experiment import Experiment
 
 

@@ -9,6 +9,8 @@ import numpy as np
 
 from rookery.core.tree import Tree
 
+MAIN = "main"  # the player of a run whose config names none: it sits in every seat
+
 
 @dataclass(slots=True)
 class EpisodeEnd:
@@ -45,7 +47,8 @@ class Chunk:
     final_at: np.ndarray  # int64 [K, 2]
     version: int = 0  # updates done when the acting weights were published
     collector: int = 0
-    episodes: list[EpisodeEnd] = field(default_factory=list)
+    episodes: list[EpisodeEnd] = field(default_factory=list)  # of the envs, that ended meanwhile
+    waits: bool = False  # the player may wait for others: some rows may hold no decision of it at all
 
     @property
     def steps(self) -> int:
@@ -53,16 +56,9 @@ class Chunk:
 
 
 class Collected(dict[str, Chunk]):
-    """player → its chunk, of envs whose steps are not the rows of any one player."""
+    """What one collector collected: player → its chunk, and the counts of the envs, whose steps need not be anybody's rows."""
 
     def __init__(self, chunks: dict[str, Chunk], steps: int, episodes: list[EpisodeEnd]):
         super().__init__(chunks)
         self.steps = steps  # env steps
-        self.episodes = episodes  # of the envs; those of the chunks stay empty
-
-
-def taken(chunks: dict[str, Chunk]) -> tuple[int, list[EpisodeEnd]]:
-    """(env steps, finished episodes) of what one collector collected."""
-    if isinstance(chunks, Collected):
-        return chunks.steps, chunks.episodes
-    return sum(chunk.steps for chunk in chunks.values()), [end for chunk in chunks.values() for end in chunk.episodes]
+        self.episodes = episodes  # that ended

@@ -141,3 +141,37 @@ def without_mask(spec: Tree) -> Tree:
 def mask_of(obs: Tree) -> Any:
     """The action mask inside an observation, or None."""
     return obs.get(MASK) if isinstance(obs, dict) else None
+
+
+def spec_to_json(spec: Tree) -> Any:
+    """Plain values of a spec; bounds that are the same everywhere are one number, infinity is a word."""
+    if isinstance(spec, dict):
+        return {"parts": {key: spec_to_json(part) for key, part in spec.items()}}
+    plain = {"kind": spec.kind, "shape": list(spec.shape), "dtype": spec.dtype.str, "sizes": list(spec.sizes)}
+    bounds = {"low": _bound_to_json(spec.low), "high": _bound_to_json(spec.high)}
+    return plain | {"start": spec.start} | {name: bound for name, bound in bounds.items() if bound is not None}
+
+
+def spec_from_json(plain: Any) -> Tree:
+    """The spec of these plain values."""
+    if "parts" in plain:
+        return {key: spec_from_json(part) for key, part in plain["parts"].items()}
+    shape, dtype = tuple(plain["shape"]), np.dtype(plain["dtype"])
+    bounds = {
+        name: np.broadcast_to(np.array(plain[name], dtype), shape).copy() if name in plain else None
+        for name in ("low", "high")
+    }
+    return Leaf(plain["kind"], shape, dtype, tuple(plain["sizes"]), int(plain["start"]), **bounds)
+
+
+def _bound_to_json(bound: np.ndarray | None) -> Any:
+    if bound is None:
+        return None
+    uniform = bound.size > 0 and bool((bound == bound.flat[0]).all())
+    return _words(bound.flat[0].item() if uniform else bound.tolist())
+
+
+def _words(values: Any) -> Any:
+    if isinstance(values, list):
+        return [_words(value) for value in values]
+    return values if np.isfinite(values) else ("inf" if values > 0 else "-inf")

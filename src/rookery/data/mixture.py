@@ -21,7 +21,7 @@ from rookery.data.shares import NEARLY
 from rookery.data.store import Store
 
 
-class Mixture:
+class Mixture(Store):
     """A `Store` over named stores with their shares of each batch, which add up to 1."""
 
     def __init__(self, stores: Mapping[str, Store], shares: Mapping[str, float]):
@@ -38,6 +38,14 @@ class Mixture:
     @property
     def size(self) -> int:
         return sum(store.size for store in self._stores.values())
+
+    @property
+    def owed(self) -> float:
+        return self._main.owed
+
+    def clock(self, steps: int) -> None:
+        for store in self._stores.values():
+            store.clock(steps)
 
     def add(self, chunk: Chunk) -> None:
         self._main.add(chunk)
@@ -98,7 +106,7 @@ class Mixture:
 
     def counts(self) -> dict[str, int]:
         """Those of the first store, if it counts anything."""
-        return getattr(self._main, "counts", dict)()
+        return self._main.counts()
 
     def state(self) -> dict[str, Any]:
         return {name: store.state() for name, store in self._stores.items()}

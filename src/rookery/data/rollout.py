@@ -15,12 +15,15 @@ from rookery.core.errors import BatchError, ConfigError, UsageError
 from rookery.core.tree import Tree, flatten, tree_map, unflatten, walk
 from rookery.data.aligned import aligned_zeros
 from rookery.data.pieces import piece
+from rookery.data.store import Store
 
 NEEDED = ("obs", "action", "reward", "terminated", "truncated", "first", "valid")
 
 
-class RolloutStore:
+class RolloutStore(Store):
     """A `Store` that is ready when every collector has delivered `rows` rows; `columns` counts those of all collectors."""
+
+    once = True
 
     def __init__(self, rows: int, columns: int, collectors: int = 1):
         if columns % collectors or rows < 1:

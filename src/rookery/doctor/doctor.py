@@ -29,7 +29,7 @@ from rookery.doctor.measure import SHARES, Trial, changed, open_trial
 from rookery.doctor.placement import ALL as CANDIDATES
 from rookery.doctor.suggestions import Candidate, Finding
 from rookery.run.build import EnvFactory
-from rookery.run.config.resolve import Config
+from rookery.run.config.config import Config
 
 PROMISING = 1.03  # predicted gain from which a change is measured
 WORTH = 1.05  # measured gain from which it is advised

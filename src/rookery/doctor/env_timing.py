@@ -18,7 +18,7 @@ from typing import Any
 from rookery.acting.actor import Message
 from rookery.core.rng import Streams
 from rookery.envs.engines.native import Native
-from rookery.run import build, several
+from rookery.run import build
 from rookery.run.machine import one_thread
 from rookery.run.trainer import Trainer
 
@@ -69,16 +69,13 @@ def step_alone(trainer: Trainer, env: Any, seconds: float) -> Row:
         while watch.calls < ROWS and (watch.calls == 0 or time.monotonic() < until):
             collector.collect(rows=1)
         used, waited = time.process_time_ns() - used, _waited() - waited
-    return replace(watch.row(waited / max(used, 1)), native=isinstance(collector.env, Native))
+    return replace(watch.row(waited / max(used, 1)), native=isinstance(getattr(collector.env, "vector", None), Native))
 
 
 def _collector(trainer: Trainer, env: Any) -> Any:
     config, streams = trainer.config, Streams(trainer.config.run.seed)
-    if config.players is None:
-        vector = build.make_env(config, streams, config.env.num, "train", factory=env, here=True)
-        return build.collector_of(config, trainer.learner, vector, 0, streams)
-    table = several.make_several(config, streams, config.env.num, "train", factory=env)
-    return several.collector_of(config, trainer.players, several.seated(config, table), table, 0, streams)
+    table = build.make_env(config, streams, config.env.num, "train", factory=env, here=True)
+    return build.build_collector(trainer.players, table, build.seating(config, table), 0, streams)
 
 
 def _waited() -> int:

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from rookery.learning.compiled.artefact import unavailable
-from rookery.run.config.resolve import Config
+from rookery.run.config.config import Config
 
 SLOW_DISK = 20e6  # bytes per second of a checkpoint
 SLOW_SAVE = 0.2  # seconds from which its speed says something of the disk

@@ -18,7 +18,8 @@ from typing import Any
 from rookery.core.errors import CompileError
 from rookery.doctor.machine_notes import idle_seconds
 from rookery.run.build import EnvFactory, build_parts, choose_mode
-from rookery.run.config.resolve import Config, load_config
+from rookery.run.config.config import Config
+from rookery.run.config.resolve import load_config
 from rookery.run.experiment.experiment import make_sink
 from rookery.run.machine import settings
 from rookery.run.report.clock import PHASES
@@ -42,7 +43,7 @@ class Trial:
     def __init__(self, config: Config, folder: Path, env: EnvFactory | None = None, modes: Any = None):
         self.config, self.folder, started = config, folder, time.monotonic()
         unlimited = _unlimited(config)
-        parts = build_parts(unlimited, env=env, mode=modes or planned_modes(config), folder=folder)
+        parts = build_parts(unlimited, env=env, modes=modes or planned_modes(config), folder=folder)
         self.trainer = Trainer(unlimited, parts=parts)
         self.seldom = dict.fromkeys(("eval", "checkpoint", "log"), 0.0)  # nanoseconds per env step
         self.saved: tuple[int, float] | None = None  # (bytes, seconds) of the checkpoint that was tried
@@ -156,15 +157,12 @@ def open_trial(config: Config, folder: Path, env: EnvFactory | None = None) -> T
     except CompileError:
         if config.learning.mode != "auto":
             raise
-        eager = "eager" if config.players is None else dict.fromkeys(config.players, "eager")
-        return Trial(config, folder, env, eager)
+        return Trial(config, folder, env, dict.fromkeys(config.players, "eager"))
 
 
 def planned_modes(config: Config) -> Any:
     """The mode of a whole run of the config, which is not the mode of a run of a few seconds."""
-    if config.players is None:
-        return choose_mode(config)[0]
-    return {name: choose_mode(config.of(name))[0] for name in config.players}
+    return {name: choose_mode(view)[0] for name, view in config.views.items()}
 
 
 def changed(config: Config, overrides: tuple[str, ...]) -> Config:
@@ -176,7 +174,7 @@ def _unlimited(config: Config) -> Config:
     tree = config.dump()
     tree["train"] = {"max_steps": FOREVER, "stop": {}}
     fill = getattr(config.store, "min_fill", None)
-    if fill is not None and config.players is None:
+    if fill is not None and config.env.agents == 1:
         least = FILL if config.model.core is None else FILL_SEQUENCES
         tree["store"]["min_fill"] = min(fill, max(least, config.store.batch_size))
     return load_config(tree=tree)

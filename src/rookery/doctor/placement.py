@@ -25,7 +25,7 @@ from rookery.doctor.suggestions import (
     Maker,
     amdahl,
 )
-from rookery.run.config.resolve import Config
+from rookery.run.config.config import Config
 from rookery.run.threads import thread_gain
 
 MOST = 64  # processes of envs; each takes memory for an interpreter
@@ -82,7 +82,7 @@ def _envs_faster(config: Config, finding: Finding, row: float, most: float = mat
 def env_workers(config: Config, finding: Finding) -> Candidate | None:
     """As many processes as help, if that is not what the config has."""
     env, at_once = config.env, _at_once(config)
-    if env.several or env.engine in ("native", "envpool") or env.workers.mode == "async":
+    if env.agents != 1 or env.engine in ("native", "envpool") or env.workers.mode == "async":
         return None
     processes = useful(env.num, finding, at_once)
     inline = env.workers.mode == "inline"
@@ -103,7 +103,13 @@ def several_envs(config: Config, finding: Finding) -> Candidate | None:
     """One env cannot be shared by processes; several can, but they change learning."""
     env = config.env
     count = useful(FEW, finding, _at_once(config))
-    if env.num > 1 or env.several or env.engine in ("native", "envpool") or env.workers.mode != "inline" or count < 2:
+    if (
+        env.num > 1
+        or env.agents != 1
+        or env.engine in ("native", "envpool")
+        or env.workers.mode != "inline"
+        or count < 2
+    ):
         return None
     row = finding.row + handing_row(count)  # each in its own process, and useful() leaves no CPU too few
     now = finding.shares["env"] * finding.step * _at_once(config)
@@ -173,8 +179,7 @@ def local_pool(config: Config, finding: Finding) -> Candidate | None:
 
 def asynchronous(config: Config, finding: Finding) -> Candidate | None:
     """Where the algorithm allows it; `pool.ahead=1` keeps the ratio of updates and steps, so that speeds can be compared."""
-    players = [config] if config.players is None else [config.of(name) for name in config.players]
-    allowed = all(p.algorithm.store_kind == "replay" or p.algorithm.corrects_lag for p in players)
+    allowed = all(not p.store_kind.once or p.algorithm.corrects_lag for p in config.views.values())
     if not allowed or config.pool.mode == "async" or config.train.max_episodes is not None or not finding.step:
         return None
     if finding.quota == 1 and finding.computing > 0.5:

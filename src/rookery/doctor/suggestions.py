@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from rookery.envs.builders.engines import own_task
 from rookery.envs.builders.single import find_spec, target_of
 from rookery.learning.compiled.artefact import unavailable
-from rookery.run.config.resolve import Config
+from rookery.run.config.config import Config
 from rookery.run.threads import thread_gain
 
 COMPILED = {"small": 3.0, "large": 1.5}  # how much faster compiled updates are, by the work of one
@@ -100,7 +100,7 @@ def all_threads(config: Config, finding: Finding) -> Candidate | None:
 
 
 def native_engine(config: Config, finding: Finding) -> Candidate | None:
-    if config.env.id is None or config.env.several or config.env.engine not in ("auto", "gymnasium"):
+    if config.env.id is None or config.env.agents != 1 or config.env.engine not in ("auto", "gymnasium"):
         return None
     own = own_task(config.env) is not None
     if own and config.env.engine == "auto":  # it is there already, unless the config asks for what it lacks
@@ -116,7 +116,7 @@ def more_envs(config: Config, finding: Finding) -> Candidate | None:
     """Actions for several envs at once cost little more than for one."""
     times = 2 if config.env.num > 1 else 4
     factors = {"act": 0.8 * times, "transport": 0.8 * times}
-    if config.algorithm.store_kind == "rollout":
+    if config.store_kind.once:
         factors["update"] = 1.3  # as many minibatches, each `times` as large
         told = "rollouts and minibatches grow with it"
     else:

@@ -3,6 +3,7 @@
 from rookery.envs.adapters import FourTuple
 from rookery.envs.builders.multi import make_multi
 from rookery.envs.builders.single import make
+from rookery.envs.builders.table import make_table
 from rookery.envs.check.checker import check_env
 from rookery.envs.check.trial import Report
 from rookery.envs.config import EnvConfig
@@ -10,6 +11,7 @@ from rookery.envs.engines.gym_vector import FromVector
 from rookery.envs.engines.inprocess import InProcess
 from rookery.envs.multi.engine import DictAgents, ParallelAgents, TurnAgents
 from rookery.envs.multi.env import MultiEnv, MultiStep
+from rookery.envs.multi.one_agent import OneAgent
 from rookery.envs.vector import Step, VectorEnv
 
 __all__ = [
@@ -20,6 +22,7 @@ __all__ = [
     "InProcess",
     "MultiEnv",
     "MultiStep",
+    "OneAgent",
     "ParallelAgents",
     "Report",
     "Step",
@@ -28,4 +31,5 @@ __all__ = [
     "check_env",
     "make",
     "make_multi",
+    "make_table",
 ]

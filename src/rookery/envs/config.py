@@ -68,9 +68,13 @@ class EnvConfig(Section):
     faults: FaultConfig = FaultConfig()  # deadlines of envs, and failures that are borne
 
     @property
-    def several(self) -> bool:
-        """Whether the env has several agents, so that `make_multi` builds it."""
-        return self.api in SEVERAL
+    def agents(self) -> int | None:
+        """1, or None where only the env itself knows how many agents it has."""
+        return None if self.api in SEVERAL else 1
+
+    def inline(self) -> EnvConfig:
+        """The same, stepped in this process."""
+        return self.model_copy(update={"workers": WorkersConfig()})
 
     def shared_by(self, collectors: int) -> EnvConfig:
         """The same for one of so many collectors that step at once: by default each has an equal share of the CPUs."""

@@ -1,45 +1,43 @@
-"""Parts: from a config to the objects of a run — algorithm, learner, store, collectors, pool."""
+"""From a config to the objects of a run: envs at their table, players with what they learn with, collectors, the pool."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import ExitStack
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import torch
 
 from rookery import envs
-from rookery.acting.actor import Actor
-from rookery.acting.players import MAIN
+from rookery.acting.initial_priority import Judge
 from rookery.algos.base import Algorithm
+from rookery.core import registry
 from rookery.core.errors import ConfigError
+from rookery.core.registry import did_you_mean
 from rookery.core.rng import Streams
-from rookery.core.schedule import Schedule
-from rookery.core.spec import stacked_spec
+from rookery.core.spec import describe, spec_to_json, stacked_spec
 from rookery.core.tree import Tree
-from rookery.data.mixture import Mixture
-from rookery.data.recorded.demonstrations import Demonstrations
+from rookery.data.build import StoreNeeds
 from rookery.data.replay.hindsight import GoalFunctions
-from rookery.data.replay.leaf import stored_spec
-from rookery.data.replay.sequences import Window
-from rookery.data.replay.store import ReplayStore
-from rookery.data.rollout import RolloutStore
-from rookery.data.shares import rows_of
 from rookery.data.store import Store
-from rookery.envs.config import WorkersConfig
 from rookery.envs.multi.env import MultiEnv
-from rookery.envs.vector import VectorEnv
-from rookery.learning.compiled.cache import Cache, default_folder
-from rookery.learning.learner import Learner, Mode
+from rookery.learning.group.follower import GroupSpec
+from rookery.learning.group.leader import Leader
+from rookery.learning.learner import Learner
 from rookery.run.collect.collector import Collector
-from rookery.run.config.option_owners import NOT_OF_SEQUENCES
-from rookery.run.config.resolve import Config
-from rookery.run.learners import build_learner
-from rookery.run.players import Player, Players, actor_of, collecting
+from rookery.run.collect.rows import Rows
+from rookery.run.collect.seats import Chances, Seats, agents_of
+from rookery.run.config.config import Config
+from rookery.run.config.players import renamed
+from rookery.run.execution import cache_of, choose_mode, device_of
+from rookery.run.players import Player, Players
 from rookery.run.pools.local import LocalPool
 from rookery.run.pools.remote import RemotePool
+from rookery.run.pools.worker import WorkerSpec
+from rookery.run.spaces import Spaced, Spaces
 
 EnvFactory = Callable[..., Any]
 Pool = LocalPool | RemotePool
@@ -47,246 +45,270 @@ Pool = LocalPool | RemotePool
 
 @dataclass(slots=True)
 class Parts:
-    """The objects of one run; of several players, the first that learns is spoken of where one is."""
+    """The objects of one run."""
 
     config: Config
     streams: Streams
-    algo: Algorithm
-    learner: Learner
-    store: Store
+    players: Players
     pool: Pool
-    knobs: dict[str, Schedule]
-    mode_reason: str
+    spaces: Spaces
     env_factory: EnvFactory | None = None
-    frame_spec: Tree = None  # of one observation; networks see `env.stack` of them
-    players: Players = field(default_factory=Players)
 
-    def __post_init__(self) -> None:
-        if not self.players:
-            own = self.algo, self.learner, self.store, self.knobs, self.mode_reason, self.frame_spec
-            self.players[MAIN] = Player(MAIN, self.config, self.streams, *own)
-
-    def actor(self) -> Actor:
-        """An actor of its own on the learner's live weights."""
-        return actor_of(self.algo, self.algo.rule(), self.learner, self.config.env.stack)
-
-    def eval_env(self, num: int, purpose: str = "eval") -> VectorEnv:
+    def eval_env(self, num: int, purpose: str = "eval") -> MultiEnv:
         """Envs with the evaluation wrappers, and seeds that depend on `purpose` only."""
         return make_env(self.config, self.streams, num, "eval", factory=self.env_factory, seeds=purpose)
 
-    def eval_table(self, num: int, purpose: str = "eval") -> MultiEnv:
-        """The same with several agents."""
-        from rookery.run.several import make_several  # it needs this module
 
-        return make_several(
-            self.config, seeded_for(self.streams, "eval", purpose), num, "eval", factory=self.env_factory
-        )
+def build_parts(
+    config: Config,
+    *,
+    env: EnvFactory | None = None,
+    modes: Mapping[str, Any] | None = None,
+    folder: Path | None = None,
+) -> Parts:
+    """`modes`: those of the run being resumed, by player, which never change. `folder`: that of the run, if it has one."""
+    streams, remote = Streams(config.run.seed), config.pool.kind != "local"
+    with ExitStack() as unfinished:  # closes the envs if anything below fails
+        tables: list[MultiEnv] = []
+        for w in range(1 if remote else config.pool.workers):  # remote: one env, to know its spaces
+            count = 1 if remote else config.env.num
+            tables.append(make_env(config, streams, count, "train", worker=w, factory=env, here=remote))
+            unfinished.callback(tables[-1].close)
+        seats = seating(config, tables[0])
+        players = build_players(config, tables[0], seats, streams, modes or {})
+        for name, player in players.items():
+            if config.players[name].train:
+                player.store = build_store(player, tables[0], folder)
+        pool: Pool
+        if remote:
+            pool = remote_pool(config, {name: player.learner for name, player in players.items()}, streams, env)
+            pool.spare = tables[0]
+        else:
+            pool = LocalPool([build_collector(players, table, seats, w, streams) for w, table in enumerate(tables)])
+        unfinished.pop_all()
+    return Parts(config, streams, players, pool, Spaces.of(tables[0]), env)
 
 
-def seeded_for(streams: Streams, purpose: str, seeds: str | None) -> Streams:
-    """The streams that seed envs: those of the run, or others for another name."""
-    return streams if seeds is None or seeds == purpose else Streams(streams.seed_of("envs", seeds))
+# --- envs ---
 
 
 def make_env(
     config: Config,
     streams: Streams,
     num: int,
-    purpose: str,
+    purpose: Any,
     *,
     worker: int = 0,
     factory: EnvFactory | None = None,
     seeds: str | None = None,
     here: bool = False,
-) -> VectorEnv:
-    """The envs of one worker, or those of an evaluation. `here`: in this process, whatever env.workers says."""
-    source = seeded_for(streams, purpose, seeds)
+) -> MultiEnv:
+    """The envs of one worker, or those of an evaluation, at their table. `here`: in this process, whatever env.workers says.
+
+    `seeds`: the name of the stream that seeds them, if it is not their purpose.
+    """
+    source = streams if seeds is None or seeds == purpose else Streams(streams.seed_of("envs", seeds))
     at_once = config.pool.workers if purpose == "train" and config.pool.kind != "local" else 1
-    section = config.env.model_copy(update={"workers": WorkersConfig()}) if here else config.env.shared_by(at_once)
-    return envs.make(section, count=num, purpose=purpose, streams=source, worker=worker, factory=factory)  # type: ignore[arg-type]
+    section = config.env.inline() if here else config.env.shared_by(at_once)
+    return envs.make_table(section, count=num, purpose=purpose, streams=source, worker=worker, factory=factory)
 
 
-def build_parts(
-    config: Config, *, env: EnvFactory | None = None, mode: Any = None, folder: Path | None = None
-) -> Parts:
-    """`mode` given: that (or those, by player) of the run being resumed, which never change. `folder`: that of the run, if it has one."""
-    streams = Streams(config.run.seed)
-    remote = config.pool.kind != "local"
-    if config.players is not None:
-        return _parts_of_several(config, env, mode, folder)
-    with ExitStack() as unfinished:  # closes the envs if anything below fails
-        vectors = []
-        for w in range(1 if remote else config.pool.workers):  # remote: one env, to know its spaces
-            count = 1 if remote else config.env.num
-            vectors.append(make_env(config, streams, count, "train", worker=w, factory=env, here=remote))
-            unfinished.callback(vectors[-1].close)
-        obs_spec = stacked_spec(vectors[0].obs_spec, config.env.stack)
-        algo = config.algorithm(config.algo, obs_spec, vectors[0].action_spec, config.model)
-        chosen, reason = (mode, "as in the run being resumed") if mode else choose_mode(config)
-        automatic = mode is None and config.learning.mode == "auto"
-        settings = {"mode": chosen, "cache": cache_of(config), "device": device_of(config), "fall_back": automatic}
-        learner = build_learner(config, algo, streams, settings)
-        store = build_store(config, algo, vectors[0], streams, folder)
-        pool: Pool
-        if remote:
-            pool = remote_pool(config, {MAIN: learner}, streams, env)
-            pool.spare = vectors[0]
-        else:
-            pool = LocalPool([collector_of(config, learner, vector, w, streams) for w, vector in enumerate(vectors)])
-        unfinished.pop_all()
-    knobs = {name: schedule.resolved(config.train.max_steps) for name, schedule in algo.knobs().items()}
-    return Parts(config, streams, algo, learner, store, pool, knobs, reason, env, vectors[0].obs_spec)
+def purpose_of(offset: int) -> str:
+    """Name of the stream that seeds evaluation envs."""
+    return "eval" if offset == 0 else f"eval+{offset}"
 
 
-def collector_of(config: Config, learner: Learner, env: VectorEnv, worker: int, streams: Streams) -> Collector:
-    """The collector of one worker, on the live weights of a learner."""
-    algo, num = cast(Algorithm, learner.algo), config.env.num
-    actor = actor_of(algo, algo.rule(worker * num, config.pool.workers * num), learner, config.env.stack)
-    stacked = algo.store_kind == "rollout"  # a rollout is read once: nothing is saved by stacking it later
-    return Collector(env, collecting(actor, config), streams.numpy(f"act/{worker}"), index=worker, stack_rows=stacked)
+def seating(config: Config, env: Spaced) -> dict[str, dict[str, float]]:
+    """agent → player → weight for every agent of the env, in its order; all that is wrong with that."""
+    players, seats = config.players, config.seats or {}
+    for agent in seats:
+        if agent not in env.agents:
+            hint = did_you_mean(agent, env.agents)
+            raise ConfigError(
+                f"seats names an agent {agent!r}, but {env.name} has the agents {list(env.agents)}.{hint}"
+            )
+    only = next(iter(players)) if len(players) == 1 else None
+    chances = {}
+    for agent in env.agents:
+        if agent not in seats and only is None:
+            raise ConfigError(
+                f"nobody sits for the agent {agent!r} of {env.name}: give it one of the players ({', '.join(players)}) in `seats`."
+            )
+        chances[agent] = dict(seats.get(agent, {str(only): 1.0}))
+    for player in players:
+        _same_spaces(player, agents_of(chances, player), env)
+    return chances
+
+
+def _same_spaces(player: str, agents: list[str], env: Spaced) -> None:
+    """One network has one kind of input and output."""
+    if not agents:
+        raise ConfigError(f"player {player!r} has no seat in {env.name}: give it an agent in `seats`, or remove it.")
+    one = agents[0]
+    for agent in agents[1:]:
+        actions = [spec_to_json(env.action_spec[name]) for name in (one, agent)]  # with their bounds
+        if env.obs_spec[agent] != env.obs_spec[one] or actions[0] != actions[1]:
+            kinds = [f"{describe(env.obs_spec[a])} and actions {describe(env.action_spec[a])}" for a in (one, agent)]
+            raise ConfigError(
+                f"player {player!r} sits for {one!r} and {agent!r}, whose spaces differ: observations {kinds[0]}; "
+                f"observations {kinds[1]}. Give them different players (`players:` and `seats:` of the config)."
+            )
+
+
+# --- players ---
+
+
+def build_players(
+    config: Config, env: Spaced, seats: Chances, streams: Streams, modes: Mapping[str, Any] | None
+) -> Players:
+    """Every player with its networks, and no store yet. `modes` None: they only act, eagerly and on the CPU."""
+    players = Players()
+    for name in config.players:
+        agents = agents_of(seats, name)
+        specs = env.obs_spec[agents[0]], env.action_spec[agents[0]]
+        with told_of(config, name):
+            players[name] = build_player(config, name, specs, streams, modes)
+        players[name].columns = config.env.num * len(agents) * config.pool.workers
+    return players
+
+
+def build_player(
+    config: Config, name: str, specs: tuple[Tree, Tree], streams: Streams, modes: Mapping[str, Any] | None
+) -> Player:
+    """A player for observations and actions of these specs."""
+    view, prefix = config.of(name), config.players[name].prefix
+    branch = streams.branch(prefix.rstrip("/")) if prefix else streams
+    make = MakeAlgorithm(view, *specs, registry.imported())
+    algo = make()
+    knobs = {key: schedule.resolved(config.train.max_steps) for key, schedule in algo.knobs().items()}
+    if modes is None:
+        return Player(name, view, branch, algo, Learner(algo, branch), knobs, "to act only", specs[0], prefix)
+    known = modes.get(name)
+    mode, reason = (known, "as in the run being resumed") if known else choose_mode(view)
+    automatic = not known and view.learning.mode == "auto"
+    settings = {"mode": mode, "cache": cache_of(view), "device": device_of(view), "fall_back": automatic}
+    learner = build_learner(view, algo, branch, settings, make)
+    return Player(name, view, branch, algo, learner, knobs, reason, specs[0], prefix)
+
+
+@contextmanager
+def told_of(config: Config, name: str) -> Iterator[None]:
+    """What is wrong with a player that the config names is told with its name, and keys are written in full."""
+    try:
+        yield
+    except ConfigError as error:
+        if not config.players[name].prefix:
+            raise
+        raise ConfigError(f"player {name!r}: {renamed(name, str(error))}") from error
+
+
+@dataclass(frozen=True, slots=True)
+class MakeAlgorithm:
+    """The only place that makes a player's algorithm; it may be called again in another process."""
+
+    view: Config
+    frame_spec: Tree  # of one observation; networks see `env.stack` of them
+    action_spec: Tree
+    imports: tuple[str, ...]  # modules of users, which register names
+
+    def __call__(self) -> Algorithm:
+        registry.import_again(self.imports)
+        view = self.view
+        return view.algorithm(view.algo, stacked_spec(self.frame_spec, view.env.stack), self.action_spec, view.model)
+
+
+def build_learner(
+    view: Config, algo: Algorithm, streams: Streams, settings: dict[str, Any], make: MakeAlgorithm
+) -> Learner:
+    """One, or the first of several that share its updates. `settings`: how a single one executes them; several always do it eagerly."""
+    learning, device = view.learning, str(settings["device"])
+    if learning.learners == 1:
+        return Learner(algo, streams, **settings)
+    if device.startswith("cuda") and torch.cuda.device_count() < learning.learners:
+        raise ConfigError(
+            f"learning.learners={learning.learners} need a GPU each, but torch finds {torch.cuda.device_count()} here. "
+            "Lower learning.learners, or set run.device=cpu."
+        )
+    axis = 0 if algo.window() is None and algo.memory() is None else 1  # rows [N], or sequences [T, N]
+    return Leader(algo, streams, GroupSpec(make, learning.learners, axis, device, learning.deadline, view.pool.start))
+
+
+def build_store(player: Player, env: MultiEnv, folder: Path | None) -> Store:
+    """A store for the columns of a player; what is wrong with its section is told with the player's name."""
+    view, algo = player.config, player.algo
+    needs = StoreNeeds(
+        section=view.store,
+        algo=algo.name,
+        obs_spec=player.frame_spec,
+        action_spec=algo.action_spec,
+        columns=player.columns,
+        collectors=view.pool.workers,
+        apart=view.pool.mode == "async",
+        rows=algo.rows or 1,
+        gamma=view.algo.gamma,
+        n_step=getattr(view.algo, "n_step", 1),
+        stack=view.env.stack,
+        window=algo.window(),
+        memory=algo.memory(),
+        goals=GoalFunctions(env.method("compute_reward"), env.method("compute_terminated")),
+        from_env=getattr(algo.rule(), "from_env", None),
+        stream=player.streams.numpy,
+        total_steps=view.train.max_steps,
+        folder=folder,
+    )
+    with told_of(view, player.name):
+        return view.store_kind.build(needs)
+
+
+# --- collectors and pools ---
+
+
+def build_collector(
+    players: Players, env: MultiEnv, seats: Chances, worker: int, streams: Streams, *, greedy: bool = False
+) -> Collector:
+    """The collector of one worker (or, greedy, of an evaluation), on the live weights of all players."""
+    rows = {name: _rows(player, env, seats, worker, greedy) for name, player in players.items()}
+    drawn = not greedy and any(len(weights) > 1 for weights in seats.values())
+    named = any(player.prefix for player in players.values())
+    table = Seats(seats, env.num, streams.numpy(f"seats/{worker}") if drawn else None, noted=named)
+    return Collector(env, rows, seats=table, greedy=greedy, index=worker)
+
+
+def _rows(player: Player, env: MultiEnv, seats: Chances, worker: int, greedy: bool) -> Rows:
+    agents = agents_of(seats, player.name)
+    if greedy:
+        actor = player.actor()
+        actor.knobs = player.knob_values
+        return Rows(actor, None, env, agents)
+    config, columns = player.config, env.num * len(agents)
+    actor = player.actor(worker * columns, config.pool.workers * columns)
+    priority = getattr(config.store, "priority", None)
+    if priority is not None and priority.initial == "actor" and config.players[player.name].train:
+        with told_of(config, player.name):
+            actor.judge = Judge(actor, config.algo.gamma, getattr(config.algo, "rescale", None))
+    stream = player.streams.numpy(f"act/{worker}")
+    return Rows(actor, stream, env, agents, stacked=config.store_kind.stacked)
+
+
+def build_worker(spec: WorkerSpec, streams: Streams) -> tuple[dict[str, Learner], Collector]:
+    """What lives in the process of a remote worker: copies of the networks, and the collector that acts with them."""
+    config = spec.config
+    env = make_env(config, streams, config.env.num, "train", worker=spec.worker, factory=spec.factory)
+    seats = seating(config, env)
+    players = build_players(config, env, seats, streams, None)
+    collector = build_collector(players, env, seats, spec.worker, streams)
+    return {name: player.learner for name, player in players.items()}, collector
 
 
 def remote_pool(
     config: Config, learners: dict[str, Learner], streams: Streams, factory: EnvFactory | None
 ) -> RemotePool:
     """The pool of pool.kind=process or ray; its workers start with the first round."""
+    spec = partial(WorkerSpec, build_worker, config, factory=factory)
     if config.pool.kind == "process":
         from rookery.run.pools.process import ProcessPool
 
-        return ProcessPool(config, learners, streams, factory)
+        return ProcessPool(config, learners, streams, spec)
     from rookery.run.pools.ray import RayPool
 
-    return RayPool(config, learners, streams, factory)
-
-
-def _parts_of_several(config: Config, env: EnvFactory | None, modes: Any, folder: Path | None) -> Parts:
-    from rookery.run.several import build_several  # it needs this module
-
-    streams, players, pool = build_several(config, env, modes, folder)
-    main = players.main
-    assert main.store is not None
-    own = main.algo, main.learner, main.store, pool, main.knobs, main.mode_reason
-    return Parts(config, streams, *own, env, main.frame_spec, players)
-
-
-def build_store(config: Config, algo: Algorithm, env: VectorEnv, streams: Streams, folder: Path | None = None) -> Store:
-    workers, num = config.pool.workers, config.env.num
-    if algo.store_kind == "rollout":
-        together = 1 if config.pool.mode == "async" else workers  # asynchronously each chunk is a batch of its own
-        return RolloutStore(rows=algo.rows or 1, columns=num * together, collectors=together)
-    check_windows(config, algo)
-    check_room(config, algo.window())
-    rows, demonstrations = build_demonstrations(config, algo, env, streams)
-    store = ReplayStore(
-        config.store.model_copy(update={"batch_size": config.store.batch_size - rows}),
-        env.obs_spec,
-        env.action_spec,
-        columns=num * workers,
-        gamma=config.algo.gamma,
-        n_step=getattr(config.algo, "n_step", 1),
-        rng=streams.numpy("store"),
-        collectors=workers,
-        window=algo.window(),
-        extras={"state": algo.memory()} if algo.window() is not None else None,
-        stack=config.env.stack,
-        goals=GoalFunctions(env.method("compute_reward"), env.method("compute_terminated")),
-        total_steps=config.train.max_steps,
-        scratch=folder,
-    )
-    if demonstrations is None:
-        return store
-    share = rows / config.store.batch_size
-    return Mixture({"replay": store, "demonstrations": demonstrations}, {"replay": 1 - share, "demonstrations": share})
-
-
-def check_windows(config: Config, algo: Algorithm) -> None:
-    """What sequences cannot be combined with."""
-    given = {f"store.{name}": getattr(config.store, name) is not None for name in NOT_OF_SEQUENCES}
-    given["env.stack"] = config.env.stack > 1
-    for key, is_set in given.items():
-        if is_set and algo.window() is not None:
-            raise ConfigError(
-                f"{key} is set, but algo.name={algo.name} learns from sequences, which cannot have it. Remove {key}."
-            )
-
-
-def check_room(config: Config, window: Window | None, agents: int = 1) -> None:
-    """A column of the replay must hold at least one whole sequence."""
-    if window is None:
-        return
-    columns, needed = config.env.num * config.pool.workers * agents, window.burn_in + window.length
-    whom = "envs" if agents == 1 else "seats"
-    if config.store.capacity < needed * columns:
-        raise ConfigError(
-            f"store.capacity={config.store.capacity} is {config.store.capacity // columns} steps for each of the {columns} {whom}, but a sequence "
-            f"(algo.burn_in + algo.sequence) has {needed}: none would ever be complete. Raise store.capacity to at least {needed * columns}."
-        )
-
-
-def build_demonstrations(
-    config: Config, algo: Algorithm, env: VectorEnv, streams: Streams
-) -> tuple[int, Demonstrations | None]:
-    """(rows of each batch, the store they come from)."""
-    path, size, share = config.store.demonstrations, config.store.batch_size, config.store.demonstration_share
-    if path is None:
-        return 0, None
-    rows = rows_of(size, share, ("store.batch_size", "store.demonstration_share"))
-    demonstrations = Demonstrations(
-        path,
-        stored_spec(env.obs_spec, env.action_spec),
-        rows,
-        streams.numpy("store/demonstrations"),
-        n_step=getattr(config.algo, "n_step", 1),
-        gamma=config.algo.gamma,
-        from_env=getattr(algo.rule(), "from_env", None),
-        stack=config.env.stack,
-    )
-    return rows, demonstrations
-
-
-def choose_mode(config: Config) -> tuple[Mode, str]:
-    """(mode, why): a pure function of config and machine."""
-    wanted, algorithm = config.learning.mode, config.algorithm
-    if wanted == "eager":
-        return "eager", "learning.mode=eager"
-    from rookery.learning.compiled.artefact import unavailable
-    from rookery.learning.compiled.key import compiler
-
-    problem = algorithm.eager_only or unavailable()
-    if config.learning.learners > 1:
-        problem = f"learning.learners={config.learning.learners} exchange gradients in the middle of an update"
-    if problem is None and device_of(config) != "cpu":
-        problem = f"compiled updates run on the CPU, run.device is {config.run.device}"
-    if wanted == "compiled":
-        if problem:
-            raise ConfigError(f"learning.mode=compiled is not possible: {problem}. Set learning.mode=auto or eager.")
-        return "compiled", "learning.mode=compiled"
-    if problem:
-        return "eager", problem
-    planned, least = algorithm.planned_updates(config), config.learning.compile_after
-    if planned < least:
-        return "eager", f"{planned} updates planned < learning.compile_after={least}"
-    return (
-        "compiled",
-        f"{Path(compiler() or '').name} found, {planned} updates planned ≥ learning.compile_after={least}",
-    )
-
-
-def cache_of(config: Config) -> Cache:
-    """Where compiled artefacts live, and the bounds of that folder."""
-    given = config.learning.cache
-    folder = Path(given).expanduser().absolute() if given else default_folder()
-    return Cache(folder, config.learning.cache_bytes, config.learning.cache_days)
-
-
-def device_of(config: Config) -> str:
-    """The learner's device; a device that is not there is an error before anything starts."""
-    wanted = config.run.device
-    if wanted == "auto":
-        return "cuda" if torch.cuda.is_available() else "cpu"
-    kind = wanted.partition(":")[0]
-    if kind == "cuda" and not torch.cuda.is_available():
-        raise ConfigError(f"run.device={wanted}, but torch finds no CUDA device here. Set run.device=cpu or auto.")
-    if kind == "mps" and not torch.backends.mps.is_available():
-        raise ConfigError("run.device=mps, but torch finds no Metal device here. Set run.device=cpu or auto.")
-    return wanted
+    return RayPool(config, learners, streams, spec)

@@ -1,9 +1,9 @@
-"""Player: a named policy in a run, with all that it learns with. A run with one agent has one, MAIN, and its metrics have no prefix."""
+"""Players: named policies in a run, each with all that it learns with. A run whose config names none has one, `main`."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -12,20 +12,18 @@ from torch import Tensor
 
 from rookery.acting.actor import Actor, Message
 from rookery.acting.frames import repeated
-from rookery.acting.initial_priority import Judge
-from rookery.acting.players import MAIN
+from rookery.acting.policy import Policy
 from rookery.algos.base import Algorithm
 from rookery.core.chunk import Chunk
 from rookery.core.errors import UsageError
 from rookery.core.rng import Streams
 from rookery.core.schedule import Schedule
 from rookery.core.tree import Tree, tree_take
-from rookery.data.replay.store import ReplayStore
 from rookery.data.store import Store
 from rookery.learning.group.leader import Leader
 from rookery.learning.learner import Learner
 from rookery.run.collect.chunks import apart, decided
-from rookery.run.config.resolve import Config
+from rookery.run.config.config import Config
 
 MOST_ROWS = 16  # of a replay's round: more would hardly be faster, and scheduled numbers are set once per round
 
@@ -39,11 +37,12 @@ class Player:
     streams: Streams
     algo: Algorithm
     learner: Learner
-    store: Store | None  # None: it does not learn
     knobs: dict[str, Schedule]
     mode_reason: str
-    frame_spec: Tree  # of one observation
+    frame_spec: Tree  # of one observation; networks see `env.stack` of them
     prefix: str = ""  # of its metrics
+    store: Store | None = None  # None: it does not learn
+    columns: int = 1  # seats over all collectors
     knob_values: dict[str, float] = field(default_factory=dict)
     gaps: set[int] = field(
         default_factory=set
@@ -57,14 +56,22 @@ class Player:
     @property
     def rows(self) -> int:
         """Env steps per env and round: a rollout, or as many as an update of a replay waits for, which see the same weights anyway."""
-        if self.algo.rows is not None or self.prefix:
-            return self.algo.rows or 1
-        columns = self.config.env.num * self.config.pool.workers
-        return min(max(1, int(1 / (self.config.store.updates_per_step * columns))), MOST_ROWS)
+        if self.algo.rows is not None:
+            return self.algo.rows
+        return min(max(1, int(1 / (self.config.store.updates_per_step * self.columns))), MOST_ROWS)
 
     def actor(self, first: int = 0, columns: int | None = None) -> Actor:
         """An actor on the learner's live weights, for the collector whose first of `columns` columns is `first`."""
-        return actor_of(self.algo, self.algo.rule(first, columns), self.learner, self.config.env.stack)
+        algo, learner = self.algo, self.learner
+        actor = Actor(algo.outputs, algo.rule(first, columns), learner.eager, learner.device, algo.memory())
+        actor.stack = self.config.env.stack
+        return actor
+
+    def policy(self, knobs: Mapping[str, float]) -> Policy:
+        """A callable policy on the live weights."""
+        actor = self.actor()
+        actor.knobs = knobs
+        return Policy(actor, self.frame_spec, self.algo.action_spec, self.streams.seed_of("policy"))
 
     def knobs_now(self, steps: int) -> dict[str, float]:
         return {name: schedule.at(steps) for name, schedule in self.knobs.items()}
@@ -74,8 +81,6 @@ class Player:
         self.knob_values = self.knobs_now(steps)
         self.learner.set_knobs(self.knob_values)
         self.learner.resample()
-        if self.prefix and isinstance(self.store, ReplayStore):
-            self.store.steps = steps  # its rows are not the env's steps
         return Message(self.learner.updates, self.knob_values)
 
     def names(self, names: tuple[str, ...]) -> tuple[str, ...]:
@@ -87,33 +92,33 @@ class Player:
         return self._names[names]
 
     def take(self, chunk: Chunk) -> None:
-        """Into the store; of several players a replay keeps no row in which this one had no turn at all."""
-        if self.store is None:
+        """Into the store, which keeps no row in which this player only waited, unless rollouts must be whole."""
+        store = self.store
+        if store is None:
             return
         if chunk.collector in self.gaps and chunk.steps:
             self.gaps.remove(chunk.collector)
             chunk = apart(chunk)
-        if self.config.pool.mode == "async" and self.algo.store_kind == "rollout":
+        if self.config.pool.mode == "async" and store.once:
             if len(chunk.rows["valid"]) < (self.algo.rows or 1):
                 return  # the last one of the run, cut off: it must not be joined to another worker's
             chunk = replace(chunk, collector=0)  # each is a batch of its own
-        dense = decided(chunk) if self.prefix and self.algo.store_kind == "replay" else chunk
+        dense = chunk if store.once else decided(chunk)
         if dense is not None:
-            self.store.add(dense)
+            store.add(dense)
 
     def decided(self, batch: dict[str, Tree]) -> bool:
-        """False for a rollout in which one of several players never had a turn: an update would only follow its old gradients' moments."""
-        return not self.prefix or self.algo.store_kind != "rollout" or bool(batch["valid"].any())
+        """False for a rollout in which the player never had a turn: an update would only follow its old gradients' moments."""
+        return self.store is None or not self.store.once or bool(batch["valid"].any())
 
     def observe(self, chunk: Chunk) -> None:
         """Normalisers learn the statistics of what was just learnt from, so a rollout is judged as it was acted."""
-        if not self.config.model.normalise_obs or self.store is None:
+        if not self.config.model.normalise_obs or self.store is None or not chunk.steps:
             return
         obs, stack = tree_take(chunk.rows["obs"], chunk.rows["valid"]), self.config.env.stack
-        if stack > 1 and self.algo.store_kind == "replay":
+        if stack > 1 and not self.config.store_kind.stacked:
             obs = repeated(obs, self.algo.obs_spec, stack)
-        if chunk.steps or not self.prefix:  # one of several players may not have had a turn
-            self.learner.observe(obs)
+        self.learner.observe(obs)
 
     @property
     def learner_pids(self) -> list[int]:
@@ -132,39 +137,53 @@ class Player:
         return {self.prefix + name: value for name, value in found.items()} if self.prefix else found
 
 
-def actor_of(algo: Algorithm, rule: Any, learner: Learner, stack: int = 1) -> Actor:
-    """An actor on the learner's live weights, for observations of `stack` frames."""
-    actor = Actor(algo.outputs, rule, learner.eager, learner.device, algo.memory())
-    actor.stack = stack
-    return actor
+class PlayerHandle:
+    """A player from outside: its weights, and a callable policy on them: `handle(Batch(obs=[obs])).action[0]`.
 
+    A player with memory remembers from call to call of one handle: keep it.
+    """
 
-def collecting(actor: Actor, config: Config) -> Actor:
-    """An actor whose rows go into a store, with what that store wants to be told."""
-    priority = getattr(config.store, "priority", None)
-    if priority is not None and priority.initial == "actor":
-        actor.judge = Judge(actor, config.algo.gamma, getattr(config.algo, "rescale", None))
-    return actor
+    def __init__(self, player: Player, knobs: Mapping[str, float]):
+        self._learner, self._policy = player.learner, player.policy(knobs)
+
+    def weights(self) -> dict[str, Any]:
+        return self._learner.weights()
+
+    def set_weights(self, weights: dict[str, Any]) -> None:
+        self._learner.set_weights(weights)
+
+    def reset(self, seats: Any = None) -> None:
+        """Forget what was seen, in all rows or in these."""
+        self._policy.reset(seats)
+
+    def __call__(self, batch: Any, *, greedy: bool = True) -> Any:
+        """Actions for the observations; greedy=False acts as in training, with a random stream of its own."""
+        return self._policy(batch, greedy=greedy)
 
 
 class Players(dict[str, Player]):
-    """All players of a run. The only one of an env with one agent speaks for itself: its state and metrics are the run's own."""
-
-    @property
-    def single(self) -> bool:
-        return not next(iter(self.values())).prefix
+    """All players of a run."""
 
     @property
     def main(self) -> Player:
-        """The first that learns."""
-        return next(player for player in self.values() if player.store is not None)
+        """The first that learns; of players that only act, the first."""
+        return next((player for player in self.values() if player.store is not None), next(iter(self.values())))
 
     @property
     def updates(self) -> int:
         return sum(player.learner.updates for player in self.values())
 
-    def knob_values(self) -> dict[str, Any]:
-        return self.main.knob_values if self.single else {name: player.knob_values for name, player in self.items()}
+    def named(self, name: str | None) -> Player:
+        """The player of that name; None: the only one."""
+        if name is None and len(self) == 1:
+            return self.main
+        if name is None or name not in self:
+            known = ", ".join(repr(known) for known in self)
+            raise UsageError(f"there is no player {name!r}: this run has {known}. Name one of them (player=…)")
+        return self[name]
+
+    def knob_values(self) -> dict[str, dict[str, float]]:
+        return {name: player.knob_values for name, player in self.items()}
 
     def learned(self) -> Iterator[tuple[str, Tensor]]:
         """Everything that learns, by name."""
@@ -187,49 +206,41 @@ class Players(dict[str, Player]):
     def metrics(self) -> dict[str, float]:
         return {name: value for player in self.values() for name, value in player.metrics().items()}
 
-    def modes(self) -> Any:
-        """How updates are executed: a word, or one per player."""
-        return self.main.learner.mode if self.single else {name: p.learner.mode for name, p in self.items()}
+    def modes(self) -> dict[str, str]:
+        """player → how its updates are executed."""
+        return {name: player.learner.mode for name, player in self.items()}
 
     def weights(self) -> dict[str, Any]:
         """The part of a checkpoint that acting needs."""
-        if self.single:
-            return {"learner": self.main.learner.weights()}
         return {"players": {name: {"learner": player.learner.weights()} for name, player in self.items()}}
 
     def set_weights(self, state: dict[str, Any]) -> None:
-        """Those of a checkpoint; of several players, those that it knows."""
-        if self.single:
-            return self.main.learner.set_weights(learner_states(state, several=False)[MAIN])
-        known = learner_states(state, several=True)
+        """Those of a checkpoint, of the players that it knows."""
+        known = state["players"]
         if not set(known) & set(self):
             raise UsageError(f"the checkpoint holds the players {', '.join(known)}, but this run has {', '.join(self)}")
         for name in set(known) & set(self):
-            self[name].learner.set_weights(known[name])
-        return None
+            self[name].learner.set_weights(known[name]["learner"])
 
     def weights_sha256(self) -> str:
-        if self.single:
-            return self.main.learner.weights_sha256()
-        return hashlib.sha256(" ".join(p.learner.weights_sha256() for p in self.values()).encode()).hexdigest()
+        """Of one player its own, of several that of theirs."""
+        first, *rest = [player.learner.weights_sha256() for player in self.values()]
+        return hashlib.sha256(" ".join([first, *rest]).encode()).hexdigest() if rest else first
 
     def summary(self) -> dict[str, Any]:
-        """What summary.json says of several players."""
-        if self.single:
-            return {}
-        told = {
+        """What summary.json says of each."""
+        return {
             name: {
                 "algo": player.algo.name,
                 "train": player.store is not None,
                 "updates": player.learner.updates,
+                "learning_mode": player.learner.mode,
                 "weights_sha256": player.learner.weights_sha256(),
             }
             for name, player in self.items()
         }
-        return {"players": told}
 
     def state(self) -> dict[str, Any]:
-        """Of several players."""
         return {
             name: {"learner": player.learner.state()}
             | ({} if player.store is None else {"store": player.store.state()})
@@ -241,12 +252,3 @@ class Players(dict[str, Player]):
             player.learner.restore(state[name]["learner"])
             if player.store is not None:
                 player.store.restore(state[name]["store"])
-
-
-def learner_states(state: dict[str, Any], several: bool) -> dict[str, Any]:
-    """player → what a checkpoint holds of its learner."""
-    if several and "players" not in state:
-        raise UsageError("the checkpoint is that of a run with one agent, this run has several players")
-    if not several and "players" in state:
-        raise UsageError(f"the checkpoint holds the players {', '.join(state['players'])}, this run has one agent")
-    return {name: part["learner"] for name, part in state["players"].items()} if several else {MAIN: state["learner"]}

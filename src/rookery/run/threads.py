@@ -39,7 +39,7 @@ from rookery.core.tree import tree_map
 from rookery.nets.build import OwnEncoder
 from rookery.nets.cores import Core
 from rookery.nets.encoders import Encoder
-from rookery.run.config.resolve import Config
+from rookery.run.config.config import Config
 from rookery.run.players import Player
 
 GRAIN = 20_000_000  # multiply-adds of one update that make another thread worth its waiting
@@ -85,7 +85,7 @@ def work_of(player: Player) -> int:
     """Multiply-adds of one update."""
     window = player.algo.window()
     length = 1 if window is None else window.burn_in + window.length
-    if player.algo.store_kind == "rollout" and player.algo.memory() is not None:
+    if player.config.store_kind.once and player.algo.memory() is not None:
         length = getattr(player.config.algo, "sequence", None) or player.rows
     learner, rows, total = player.learner, rows_of(player, length), 0
     for network in learner.nets.values():
@@ -99,9 +99,9 @@ def work_of(player: Player) -> int:
 
 def rows_of(player: Player, length: int = 1) -> int:
     """Rows of one update; `length`: rows of a sequence."""
-    if player.algo.store_kind == "replay":
+    if not player.config.store_kind.once:
         return int(player.config.store.batch_size) * length
-    columns = getattr(player.store, "columns", player.config.env.num * player.config.pool.workers)
+    columns = getattr(player.store, "columns", player.columns)
     return int(player.rows * columns // getattr(player.config.algo, "minibatches", 1))
 
 

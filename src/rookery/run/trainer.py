@@ -13,27 +13,24 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from time import perf_counter_ns
 from typing import Any
 
-from rookery.acting.actor import Message
-from rookery.acting.players import MAIN
-from rookery.core.chunk import Chunk, taken
-from rookery.core.errors import ConfigError
-from rookery.data.replay.store import ReplayStore
+from rookery.acting.actor import Messages
+from rookery.core.chunk import MAIN, Collected
+from rookery.core.errors import UsageError
 from rookery.learning.learner import Outputs
 from rookery.run.build import EnvFactory, Parts, build_parts
 from rookery.run.callbacks.base import Callback, Callbacks
 from rookery.run.checkpoints.checkpoints import Checkpoints
-from rookery.run.config.resolve import Config
+from rookery.run.config.config import Config
+from rookery.run.config.sections import PoolConfig, TrainConfig
 from rookery.run.evaluate import Evaluator
-from rookery.run.handle import PlayerHandle
-from rookery.run.lags import Lags
-from rookery.run.limits import GOAL, goal_reached, limit_reached
 from rookery.run.machine import settings
-from rookery.run.players import Player
+from rookery.run.players import Player, PlayerHandle
 from rookery.run.report.clock import ACT, ENV, EVAL, OTHER, SAMPLE, TRANSPORT, UPDATE
 from rookery.run.report.meters import Meters
 from rookery.run.report.progress import Evaluation, Progress
@@ -41,6 +38,7 @@ from rookery.run.report.sentinel import Sentinel
 from rookery.run.threads import threads_for
 
 log = logging.getLogger("rookery.run")
+GOAL = "reached train.stop"  # in the reason of a run that ended at a goal
 
 
 class Trainer:
@@ -56,8 +54,9 @@ class Trainer:
     ):
         self.config = config
         self.parts = parts or build_parts(config, env=env)
-        self.algo, self.learner = self.parts.algo, self.parts.learner
-        self.store, self.pool, self.players = self.parts.store, self.parts.pool, self.parts.players
+        self.pool, self.players = self.parts.pool, self.parts.players
+        main = self.players.main
+        self.algo, self.learner, self.store = main.algo, main.learner, main.store
         self.threads = threads_for(config, self.players.values())
         self.meters = Meters(config.log.window)
         self.sentinel = Sentinel(config.sentinel)
@@ -73,6 +72,9 @@ class Trainer:
         self.closed_at: int | None = None  # steps at which the closing evaluation and report took place
         self.after_round: Callable[[int], None] = lambda before: None  # checkpoints; told the steps before the round
         self.on_round: list[Callable[[int], None]] = []  # told the steps after every round: the live view
+        self.on_pause: Callable[[bool], None] = lambda paused: None  # told when a pause begins and ends
+        self.saving = False  # a callback asked for a checkpoint
+        self.seating: dict[str, dict[str, float]] = {}  # agent → player → weight, where a callback changed it
         self._seen: set[str] = set()  # metrics of train.stop that were reported
         self._pending: dict[str, float] = {}  # evaluation metrics for the next report
         self._evaluator = Evaluator(self.parts)
@@ -100,7 +102,7 @@ class Trainer:
 
     def _turn(self) -> Iterator[Progress]:
         """One round and what is due after it."""
-        before = self.steps
+        before = self.ticks
         self.round()
         if self.callbacks.wants_rounds:
             self.callbacks.call("round_end", self.progress())
@@ -110,7 +112,7 @@ class Trainer:
             yield self.report()  # the closing report takes its place in the last round
         self.after_round(before)
         for tell in self.on_round:
-            tell(self.steps)
+            tell(self.ticks)
 
     def close(self) -> Progress:
         """The closing evaluation and report."""
@@ -145,7 +147,7 @@ class Trainer:
             self._learn(player)
         self._observe(gathered)
 
-    def _round_async(self, messages: dict[str, Message], left: int | None) -> None:
+    def _round_async(self, messages: Messages, left: int | None) -> None:
         """Whatever has come, chunk by chunk; while updates are done, the workers go on."""
         if not self._ahead():
             self.pool.submit(messages, self.rows, steps=left)
@@ -163,11 +165,9 @@ class Trainer:
     def _ahead(self) -> bool:
         """Whether the workers are so far ahead of the learner that they wait (pool.ahead)."""
         chunks = (self.config.pool.ahead or math.inf) * self.config.pool.workers
-        rows, owed = self.rows * self.config.env.num, 0.0
-        for player in self.players.values():
-            if isinstance(player.store, ReplayStore) and player.store.ready():  # else it waits for steps itself
-                owed = max(owed, player.store.owed / (player.config.store.updates_per_step * rows))
-        return owed + self.pool.waiting > chunks
+        stores = [player.store for player in self.players.values() if player.store is not None]
+        owed = max((store.owed for store in stores if store.ready()), default=0.0)  # else it waits for steps itself
+        return owed / (self.rows * self.config.env.num) + self.pool.waiting > chunks
 
     def _go_on(self) -> bool:
         """Let workers that are done go on; true if so many chunks wait that they should be stored first."""
@@ -177,10 +177,12 @@ class Trainer:
         self.meters.phases.switch(before)
         return waiting >= self.config.pool.workers
 
-    def _messages(self) -> dict[str, Message]:
-        return {name: player.message(self.steps) for name, player in self.players.items()}
+    def _messages(self) -> Messages:
+        messages = Messages({name: player.message(self.ticks) for name, player in self.players.items()})
+        messages.seating = self.seating or None
+        return messages
 
-    def _observe(self, gathered: list[tuple[int, dict[str, Chunk]]]) -> None:
+    def _observe(self, gathered: list[tuple[int, Collected]]) -> None:
         """Normalisers learn, too."""
         self.meters.phases.switch(UPDATE)
         for _, chunks in gathered:
@@ -190,7 +192,10 @@ class Trainer:
 
     def _learn(self, player: Player) -> None:
         phases, limit, store = self.meters.phases, self.config.train.max_updates, player.store
-        while store is not None and store.ready() and (limit is None or self.updates < limit):
+        if store is None:
+            return
+        store.clock(self.steps)
+        while store.ready() and (limit is None or self.updates < limit):
             phases.switch(SAMPLE)
             batch, keys = store.sample()
             if not player.decided(batch):
@@ -214,30 +219,31 @@ class Trainer:
                 self.sentinel.check(names, out.numbers, update=player.learner.updates, batch=batch)
                 self.meters.updates.add(names, out.numbers)
 
-    def _take(self, collector: int, chunks: dict[str, Chunk]) -> None:
+    def _take(self, collector: int, chunks: Collected) -> None:
         for name, chunk in chunks.items():
             player = self.players[name]
-            newer = self.pool.waiting if player.algo.store_kind == "rollout" else 0
+            newer = self.pool.waiting if player.config.store_kind.once else 0
             if self.lags.admits(player.learner.updates - chunk.version, chunk.steps, newer):
                 player.take(chunk)
             else:
                 player.gaps.add(collector)
-        steps, ended = taken(chunks)
-        self.steps += steps
-        self.worker_steps[collector] += steps
-        self.episodes += len(ended)
-        for end in ended:
+        self.steps += chunks.steps
+        self.worker_steps[collector] += chunks.steps
+        self.episodes += len(chunks.episodes)
+        if chunks.episodes and self.callbacks.wants_ended:
+            self.callbacks.call("episodes", chunks.episodes)
+        for end in chunks.episodes:
             self.meters.episodes.add(end)
+
+    @property
+    def ticks(self) -> int:
+        """What `due`, schedules, limits and the names of checkpoints count: env steps, as long as there is an env."""
+        return self.steps
 
     @property
     def updates(self) -> int:
         """Optimiser steps of all players."""
         return self.players.updates
-
-    @property
-    def knob_values(self) -> dict[str, Any]:
-        """Scheduled numbers of the last round; of several players, by player."""
-        return self.players.knob_values()
 
     def _count_times(self, waited: int | None = None) -> None:
         """`waited` nanoseconds for workers: asynchronously they were at it during updates, too, which is not counted twice."""
@@ -251,12 +257,12 @@ class Trainer:
 
     def due(self, every: int, before: int) -> bool:
         """Whether a multiple of `every` steps was reached since there were `before`; never if every is 0."""
-        return every > 0 and self.steps // every > before // every
+        return every > 0 and self.ticks // every > before // every
 
     def _ended(self) -> bool:
         """Sets `reason` when a limit is reached; goals set it themselves."""
         if self.reason is None:
-            counts = self.steps, self.updates, self.episodes
+            counts = self.ticks, self.updates, self.episodes
             self.reason = limit_reached(self.config.train, *counts, self.meters.rates.seconds())
         return self.reason is not None
 
@@ -286,8 +292,7 @@ class Trainer:
 
     def progress(self, metrics: dict[str, Any] | None = None, finished: str | None = None) -> Progress:
         counts = self.steps, self.updates, self.episodes
-        means = self.stop, self.meters.record, self.pool.foreach_env
-        return Progress(*counts, metrics or {}, self.evaluation, finished, *means)
+        return Progress(*counts, metrics or {}, self.evaluation, finished, self)
 
     def report(self, finished: str | None = None) -> Progress:
         """Close the windows of the meters; the line of metrics.jsonl."""
@@ -316,10 +321,42 @@ class Trainer:
 
     def policy(self, name: str = MAIN) -> PlayerHandle:
         """The player's weights, and the player as a callable policy."""
-        if name not in self.players:
-            known = f"only {MAIN!r}" if self.players.single else ", ".join(self.players)
-            raise ConfigError(f"there is no player {name!r}; this run has {known}")
-        return PlayerHandle(self.players[name], self.players[name].knobs_now(self.steps))
+        player = self.players.named(name)
+        return PlayerHandle(player, player.knobs_now(self.ticks))
+
+    def record(self, name: str, value: Any) -> None:
+        """A number of the user's own, or a Histogram, Image, Video or Table, for the next report."""
+        self.meters.record(name, value)
+
+    def save_soon(self) -> None:
+        """A checkpoint at the end of this round, if somebody keeps them (`Experiment`)."""
+        self.saving = True
+
+    def seat(self, agent: str, weights: Mapping[str, float]) -> None:
+        """Who sits for an agent in the episodes that begin from now on."""
+        known = (self.config.seats or {}).get(agent, {})
+        if not known:
+            agents = ", ".join(self.config.seats or {}) or "none"
+            raise UsageError(
+                f"seats of the config names the agents {agents}, but not {agent!r}: nobody else can be seated"
+            )
+        if unknown := [name for name in weights if name not in known]:
+            raise UsageError(
+                f"{unknown[0]!r} cannot sit for {agent!r}: `seats:` of the config names {', '.join(known)} for it. Name it there"
+            )
+        if not any(weights.values()) or not all(0 <= weight < math.inf for weight in weights.values()):
+            raise UsageError(
+                f"seats of {agent!r} need weights that are not negative, one of them positive; got {dict(weights)}"
+            )
+        self.seating = {**self.seating, agent: {name: float(weight) for name, weight in weights.items()}}
+
+    @contextmanager
+    def pause(self) -> Iterator[None]:
+        """Time that counts for no limit and no rate."""
+        self.on_pause(True)
+        with self.meters.paused():
+            yield
+        self.on_pause(False)
 
     def foreach_worker(self, fn: Callable[[Any], Any]) -> list[Any]:
         return self.pool.foreach_worker(fn)
@@ -335,7 +372,7 @@ class Trainer:
     def save(self, folder: Path | str) -> Path:
         """Write a checkpoint into `folder`; `load` goes on from it bit for bit."""
         meta = {"exact": self.exact(), "config_sha256": self.config.sha256()}
-        return Checkpoints(Path(folder)).save(self.steps, self.state(), meta)
+        return Checkpoints(Path(folder)).save(self.ticks, self.state(), meta)
 
     def load(self, folder: Path | str) -> None:
         """Go on from the newest checkpoint in `folder`."""
@@ -356,12 +393,11 @@ class Trainer:
             player.close()
 
     def _stateful(self) -> dict[str, Any]:
-        own: dict[str, Any] = {"learner": self.learner, "store": self.store}
-        things = (own if self.players.single else {"players": self.players}) | {
-            "pool": self.pool,
-            "meters": self.meters,
+        return {"players": self.players, "pool": self.pool, "meters": self.meters} | {
+            "streams": self.parts.streams,
+            "callbacks": self.callbacks,
+            "sentinel": self.sentinel,
         }
-        return things | {"streams": self.parts.streams, "callbacks": self.callbacks, "sentinel": self.sentinel}
 
     def state(self) -> dict[str, Any]:
         evaluation = None if self.evaluation is None else self.evaluation.state()
@@ -374,8 +410,9 @@ class Trainer:
             "pending": self._pending,
             "closed_at": self.closed_at,
             "reason": self.reason,
-            "knobs": self.knob_values,
+            "knobs": self.players.knob_values(),
             "mode": self.players.modes(),
+            "seating": self.seating,
             "gaps": {name: sorted(player.gaps) for name, player in self.players.items()},
         }
         return {"run": run} | {name: thing.state() for name, thing in self._stateful().items()}
@@ -386,8 +423,9 @@ class Trainer:
         self.worker_steps, self.best = [int(n) for n in run["worker_steps"]], run["best"]
         self.evaluation = None if run["evaluation"] is None else Evaluation(**run["evaluation"])
         self._pending, self.closed_at = dict(run["pending"]), run["closed_at"]
+        self.seating = {agent: dict(weights) for agent, weights in run.get("seating", {}).items()}
         for name, player in self.players.items():
-            player.knob_values = dict(run["knobs"] if self.players.single else run["knobs"][name])
+            player.knob_values = dict(run["knobs"][name])
             player.gaps = {*run.get("gaps", {}).get(name, ()), *state["pool"].get("ahead", ())}
         reason, closed = run["reason"] or "", self.closed_at == self.steps
         # not closed yet: whatever ended it still counts; closed: a goal stays reached, a limit may have been raised since
@@ -395,3 +433,51 @@ class Trainer:
         self.reason = (reason or None) if keep else None
         for name, thing in self._stateful().items():
             thing.restore(state[name])
+
+
+class Lags:
+    """Admits chunks that are not too old, and says how old they were. In rounds there is no lag, and nothing to say."""
+
+    def __init__(self, config: PoolConfig):
+        self._asynchronous, self._most, self._room = config.mode == "async", config.max_lag, 2 * config.workers
+        self.dropped = 0  # env steps of chunks that were too old, ever
+        self._count = self._total = self._worst = 0  # since the last report
+
+    def admits(self, lag: int, steps: int, newer: int = 0) -> bool:
+        """`newer`: chunks that wait behind this one, where each is learnt from once: too many, and a newer one is better."""
+        if not self._asynchronous:
+            return True
+        if lag > self._most or newer > self._room:
+            self.dropped += steps
+            return False
+        self._count, self._total, self._worst = self._count + 1, self._total + lag, max(self._worst, lag)
+        return True
+
+    def report(self) -> dict[str, float]:
+        """Mean and largest lag since the last report, in updates."""
+        if not self._asynchronous:
+            return {}
+        told = {"pool/dropped_steps": float(self.dropped)}
+        if self._count:
+            told |= {"pool/lag_mean": self._total / self._count, "pool/lag_max": float(self._worst)}
+        self._count = self._total = self._worst = 0
+        return told
+
+
+def limit_reached(train: TrainConfig, steps: int, updates: int, episodes: int, seconds: float) -> str | None:
+    """The first limit that is reached, as a sentence."""
+    counts = {"max_steps": steps, "max_updates": updates, "max_episodes": episodes, "max_seconds": seconds}
+    for name, count in counts.items():
+        limit = getattr(train, name)
+        if limit is not None and count >= limit:
+            return f"train.{name}={limit:g} reached" if name == "max_seconds" else f"train.{name}={limit} reached"
+    return None
+
+
+def goal_reached(train: TrainConfig, metrics: dict[str, Any]) -> str | None:
+    """The first goal of train.stop that these metrics reach, as a sentence."""
+    for name, goal in train.stop.items():
+        value = metrics.get(name)
+        if isinstance(value, float | int) and value >= goal:
+            return f"{name} = {value:.6g} {GOAL} {goal:g}"
+    return None

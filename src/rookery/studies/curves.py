@@ -21,7 +21,7 @@ import numpy as np
 from rookery.core.config.yaml import read_file
 from rookery.core.errors import UsageError
 from rookery.core.registry import did_you_mean
-from rookery.run.config.resolve import flat
+from rookery.run.config.config import flat
 from rookery.studies.statistics import band, iqm
 
 Axis = Literal["steps", "seconds"]

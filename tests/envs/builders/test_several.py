@@ -33,7 +33,7 @@ def test_the_api_of_the_config_chooses_the_engine(env_id, api, engine):
     env = build(count=2, id=GAMES + env_id, api=api)
     assert type(env) is engine
     assert (env.num, env.name) == (2, GAMES + env_id)
-    assert EnvConfig(api=api).several
+    assert EnvConfig(api=api).agents is None
 
 
 def test_envs_are_seeded_by_purpose_worker_env_and_episode():

@@ -11,7 +11,7 @@ from rookery.core.rng import Streams
 from rookery.core.spec import spec_of
 from rookery.envs import EnvConfig, make, make_multi
 from rookery.run.collect.collector import Collector
-from rookery.run.collect.multicollector import MultiCollector
+from rookery.run.collect.rows import Rows
 from rookery.run.collect.seats import Seats
 
 ACTION = spaces.Box(-1.0, 1.0, (1,), np.float32)
@@ -70,7 +70,7 @@ def test_the_noise_of_a_seat_waits_while_others_have_their_turn():
     env = make_multi(EnvConfig(api="dict"), count=1, purpose="train", streams=Streams(0), factory=Dialogue)
     actor = drifting()
     seats = Seats({"a": {"one": 1.0}, "b": {"one": 1.0}}, 1, None)
-    collector = MultiCollector(env, {"one": actor}, {"one": np.random.default_rng(0)}, seats)
+    collector = Collector(env, {"one": Rows(actor, np.random.default_rng(0), env, seats.agents("one"))}, seats=seats)
     collector.collect(5)  # a b b a b; only a's second row is not complete
     actor.rule.x[:] = 1.0
     chunk = collector.collect(10)["one"]
@@ -93,7 +93,7 @@ def test_seats_that_were_not_stepped_wait_too():
     env = make_multi(EnvConfig(api="dict"), count=2, purpose="train", streams=Streams(0), factory=Dialogue)
     actor = drifting()
     seats = Seats({"a": {"one": 1.0}, "b": {"one": 1.0}}, 2, None)
-    collector = MultiCollector(env, {"one": actor}, {"one": np.random.default_rng(0)}, seats)
+    collector = Collector(env, {"one": Rows(actor, np.random.default_rng(0), env, seats.agents("one"))}, seats=seats)
     collector.collect(3)  # everybody has acted, and it is a's turn again
     actor.rule.x[:] = 1.0
     collector.collect(1, steps=1)  # only in env 0

@@ -16,7 +16,8 @@ from rookery.core.config.check import InvalidConfig
 from rookery.core.config.fields import keys_of
 from rookery.core.config.yaml import write_text
 from rookery.core.errors import ConfigError
-from rookery.run.config.resolve import SECTIONS, diff, flat, json_schema, load_config, models_of
+from rookery.run.config.config import SECTIONS, diff, flat
+from rookery.run.config.resolve import json_schema, load_config, models_of
 
 PRESETS = registry.names("preset")
 

@@ -13,7 +13,8 @@ from rich.console import Console as RichConsole
 from rookery.core.errors import ConfigError
 from rookery.learning.compiled import artefact, key
 from rookery.run.build import build_parts, cache_of, choose_mode
-from rookery.run.config.resolve import Config, load_config
+from rookery.run.config.config import Config
+from rookery.run.config.resolve import load_config
 from rookery.run.experiment.announce import announce
 from rookery.run.report.sinks.console import Console
 

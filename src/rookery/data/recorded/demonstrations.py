@@ -23,12 +23,13 @@ from rookery.data.recorded import files
 from rookery.data.replay.leaf import same_kind
 from rookery.data.replay.reader import Reader
 from rookery.data.replay.ring import Ring
+from rookery.data.store import Store
 from rookery.kernels import gather
 
 EMPTY = "store.demonstrations={} holds no step. Record some with Replay.add and Replay.save."
 
 
-class Demonstrations:
+class Demonstrations(Store):
     """A `Store` of a file's steps that is always ready. `rows` are drawn per batch."""
 
     def __init__(

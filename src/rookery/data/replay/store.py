@@ -33,6 +33,7 @@ from rookery.data.replay.reader import Reader
 from rookery.data.replay.ring import Ring
 from rookery.data.replay.scratch import check_disk, on_disk, scratch_bytes, scratch_folder
 from rookery.data.replay.sequences import Window, WindowReader, Windows
+from rookery.data.store import Store
 from rookery.kernels import gather
 from rookery.kernels.sequence import READY
 
@@ -41,14 +42,14 @@ ATTEMPTS = (
 )
 
 
-class ReplayStore:
+class ReplayStore(Store):
     """A `Store` over a ring. `columns` counts the env columns of all collectors, who have equally many.
 
     total_steps: length of the run, for a β (store.priority) that is annealed over the whole run. scratch: the run's folder, for
     `store.mmap`.
     """
 
-    steps: int | None = None  # env steps of the run, for β, where the rows of one of several players are not these
+    _clock: int | None = None  # env steps of the run, which β follows; None: the steps inserted
 
     def __init__(
         self,
@@ -148,9 +149,11 @@ class ReplayStore:
         return self._limiter.credit > 0 and (not self._limited or self._ring.eligible >= self.config.batch_size)
 
     @property
-    def owed(self) -> int:
-        """Updates that the steps stored so far have earned and that were not done yet."""
-        return max(0, self._limiter.credit)
+    def owed(self) -> float:
+        return max(0, self._limiter.credit) / self.config.updates_per_step
+
+    def clock(self, steps: int) -> None:
+        self._clock = steps
 
     def sample(self, copy: bool = False) -> tuple[dict[str, Tree], np.ndarray | Keys]:
         """One batch for one update; its tensors and keys are overwritten by the next call, unless copied."""
@@ -170,7 +173,7 @@ class ReplayStore:
     @property
     def _annealed(self) -> int:
         """The steps that β follows."""
-        return self._limiter.inserted if self.steps is None else self.steps
+        return self._limiter.inserted if self._clock is None else self._clock
 
     def _draw(self) -> None:
         ring, index = self._ring, self._reader.index

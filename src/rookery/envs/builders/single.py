@@ -42,7 +42,7 @@ def make(
     factory: Factory | None = None,
 ) -> VectorEnv:
     """`count` envs of one worker. Env i is reset for its episode e with `streams.seed_of(purpose, worker, i, e)`."""
-    if config.several:
+    if config.agents != 1:
         raise ConfigError(f"env.api={config.api} has several agents: such envs are made by rookery.envs.make_multi")
     from rookery.envs.builders.groups import Group, in_processes  # it builds on this module
 

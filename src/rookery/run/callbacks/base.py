@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from rookery.core.chunk import EpisodeEnd
 from rookery.core.errors import ConfigError
 from rookery.core.tree import tree_take
 from rookery.envs.vector import Step
@@ -31,6 +32,9 @@ class Callback:
 
     def report(self, progress: Progress) -> None:
         """Every log.every_steps, and at the end."""
+
+    def episodes(self, ended: list[EpisodeEnd]) -> None:
+        """The episodes that ended in a round, in every pool; numbers put into their `metrics` are averaged in the next report."""
 
     def episode_start(self, episode: Episode) -> None:
         """Before an episode's first step."""
@@ -66,6 +70,7 @@ class Callbacks:
         self.wants_rounds = self._wants("round_end")
         self.wants_episodes = self._wants("episode_start") or self._wants("episode_end") or self._wants("episode_step")
         self.wants_steps = self._wants("episode_step")
+        self.wants_ended = self._wants("episodes")
         self._running: dict[tuple[int, int], Episode] = {}
 
     def _wants(self, hook: str) -> bool:
@@ -82,7 +87,7 @@ class Callbacks:
                 names = ", ".join(type(c).__name__ for c in self.all if Callbacks([c]).wants_episodes)
                 raise ConfigError(
                     f"{names} wants to hear of every episode, but with pool.kind={pool.kind} the steps are taken in other processes. "
-                    "Set pool.kind=local, or use the hooks report and round_end."
+                    "Set pool.kind=local, or use the hooks episodes, report and round_end."
                 )
             for collector in pool.collectors:
                 collector.on_begin, collector.on_step = self._begin, self._step

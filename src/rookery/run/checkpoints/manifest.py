@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import platform
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -24,9 +24,10 @@ from rookery import __version__
 from rookery.core.config.section import Section
 from rookery.core.errors import CheckpointError
 from rookery.run.checkpoints.durable import FileInfo, check_name, hash_file, parse_json, read_file
+from rookery.run.checkpoints.migrations import MIGRATIONS
 from rookery.run.checkpoints.statefile import STATE, read_state
 
-FORMAT = 2
+FORMAT = 3
 MANIFEST = "manifest.json"
 COMMIT = "COMMIT"
 MAX_MANIFEST_BYTES = 1 << 24
@@ -40,19 +41,6 @@ class Unfinished(CheckpointError):
 
 class OtherVersion(CheckpointError):
     """The checkpoint is intact but of a format that this build cannot read."""
-
-
-@dataclass(frozen=True, slots=True)
-class Migration:
-    """Turns manifest (as read) and state of one format version into those of the next."""
-
-    manifest: Callable[[dict[str, Any]], dict[str, Any]] = dict
-    state: Callable[[dict[str, Any]], dict[str, Any]] = dict
-
-
-MIGRATIONS: dict[int, Migration] = {  # format version it starts from → how to get to the next one
-    1: Migration(),  # 2 may keep arrays in pieces
-}
 
 
 class Manifest(Section):

@@ -8,7 +8,6 @@ import numpy as np
 
 from rookery.core.chunk import Chunk
 from rookery.core.tree import Tree, tree_map
-from rookery.envs.vector import Step
 
 
 @dataclass(slots=True)
@@ -17,6 +16,18 @@ class Limits:
 
     steps: int | None = None
     episodes: int | None = None
+
+    @property
+    def reached(self) -> bool:
+        """Whether nothing may be collected any more."""
+        return (self.steps is not None and self.steps <= 0) or (self.episodes is not None and self.episodes <= 0)
+
+    def take(self, steps: int, episodes: int) -> None:
+        """So much was collected."""
+        if self.steps is not None:
+            self.steps -= steps
+        if self.episodes is not None:
+            self.episodes -= episodes
 
 
 def cut(buffer: dict[str, Tree], t: int, i: int) -> tuple[tuple[int, int], Tree] | None:
@@ -28,15 +39,9 @@ def cut(buffer: dict[str, Tree], t: int, i: int) -> tuple[tuple[int, int], Tree]
     return (int(rows[-1]), int(i)), tree_map(lambda x: x[t, i].copy(), buffer["obs"])
 
 
-def left(limits: Limits, step: Step) -> Limits:
-    steps = None if limits.steps is None else limits.steps - int(np.count_nonzero(step.valid))
-    episodes = None if limits.episodes is None else limits.episodes - len(step.ended)
-    return Limits(steps, episodes)
-
-
 def copied(chunk: Chunk) -> Chunk:
     rows, last = (tree_map(np.copy, tree) for tree in (chunk.rows, chunk.last_obs))
-    return Chunk(rows, last, chunk.final_obs, chunk.final_at, chunk.version, chunk.collector, chunk.episodes)
+    return replace(chunk, rows=rows, last_obs=last)
 
 
 def joined(parts: list[Chunk]) -> Chunk:
@@ -46,7 +51,7 @@ def joined(parts: list[Chunk]) -> Chunk:
     final = tree_map(lambda *xs: np.concatenate(xs), *(part.final_obs for part in parts))
     ended = [end for part in parts for end in part.episodes]
     last = parts[-1]
-    return Chunk(rows, last.last_obs, final, np.concatenate(at), last.version, last.collector, ended)
+    return replace(last, rows=rows, final_obs=final, final_at=np.concatenate(at), episodes=ended)
 
 
 def apart(chunk: Chunk) -> Chunk:
@@ -57,12 +62,12 @@ def apart(chunk: Chunk) -> Chunk:
 
 
 def decided(chunk: Chunk) -> Chunk | None:
-    """The chunk without the rows in which nothing was decided in any column, for a store that need not keep them; None if no row is left.
+    """The chunk for a store that need not keep the rows in which a player only waited; None if no row is left.
 
-    Allowed where every hole holds what the next valid row of its column does, as those of several players do.
+    Every hole of a player that waits holds what the next valid row of its column does, so nothing is lost.
     """
     kept = chunk.rows["valid"].any(1)
-    if kept.all():
+    if not chunk.waits or kept.all():
         return chunk
     if not kept.any():
         return None

@@ -15,11 +15,17 @@ import numpy as np
 Chances = Mapping[str, Mapping[str, float]]  # agent → player → weight
 
 
+def agents_of(chances: Chances, player: str) -> list[str]:
+    """All for whom the player may ever sit, in the order of the env."""
+    return [agent for agent, weights in chances.items() if player in weights]
+
+
 class Seats:
     """The seating of B envs. Without a generator everybody has its most likely player, for evaluation."""
 
-    def __init__(self, chances: Chances, num: int, rng: np.random.Generator | None):
-        self.chances, self.num, self.rng = chances, num, rng
+    def __init__(self, chances: Chances, num: int, rng: np.random.Generator | None, *, noted: bool = False):
+        """`noted`: ended episodes say who sat where, as is wanted of players that have names."""
+        self.chances, self.num, self.rng, self._noted = chances, num, rng, noted
         self._edges = {agent: np.cumsum(list(weights.values())) for agent, weights in chances.items()}
         likely = {agent: int(np.argmax(list(weights.values()))) for agent, weights in chances.items()}
         self._now = {
@@ -31,15 +37,24 @@ class Seats:
 
     def agents(self, player: str) -> list[str]:
         """All for whom the player may ever sit, in the order of the env."""
-        return [agent for agent, weights in self.chances.items() if player in weights]
+        return agents_of(self.chances, player)
 
     def held(self, agent: str, player: str) -> np.ndarray:
         """bool [B]: where the player sits for this agent now."""
         return self._now[agent] == self._number[agent][player]
 
-    def of(self, i: int) -> dict[str, str]:
-        """agent → its player in env i."""
-        return {agent: list(weights)[self._now[agent][i]] for agent, weights in self.chances.items()}
+    def of_player(self, player: str) -> dict[str, np.ndarray]:
+        """agent → bool [B]: where the player sits for it now."""
+        return {agent: self.held(agent, player) for agent in self.agents(player)}
+
+    def changing(self, player: str) -> bool:
+        """Whether the player's seats differ from episode to episode, or from env to env."""
+        return any(len(self.chances[agent]) > 1 for agent in self.agents(player))
+
+    def note(self, i: int) -> dict[str, Any]:
+        """For the info of an episode that ended in env i: agent → its player."""
+        seats = {agent: list(weights)[self._now[agent][i]] for agent, weights in self.chances.items()}
+        return {"seats": seats} if self._noted else {}
 
     def draw(self, i: int) -> None:
         """Seat everybody in env i anew, for the episode that begins."""
@@ -50,10 +65,15 @@ class Seats:
                 chosen = int(np.searchsorted(edges, self.rng.random() * edges[-1], side="right"))
                 self._now[agent][i] = min(chosen, len(edges) - 1)  # a product may round up to the last edge
 
+    def change(self, seating: Chances) -> None:
+        """Other weights for the episodes that begin from now on; who has none is not drawn."""
+        for agent, weights in seating.items():
+            self._edges[agent] = np.cumsum([weights.get(player, 0.0) for player in self.chances[agent]])
+
     def state(self) -> dict[str, Any]:
         """The generator belongs to the run's `Streams`."""
         return {agent: now.copy() for agent, now in self._now.items()}
 
     def restore(self, state: dict[str, Any]) -> None:
         for agent, now in self._now.items():
-            now[:] = state[agent]
+            now[:] = state.get(agent, now)

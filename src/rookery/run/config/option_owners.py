@@ -7,9 +7,7 @@ from typing import Any
 from rookery.algos.choice import found, listed
 from rookery.core import registry
 from rookery.core.config.yaml import KeyPath
-
-STORES = {"replay": "rookery.data.config:ReplayConfig", "rollout": "rookery.data.config:RolloutConfig"}
-NOT_OF_SEQUENCES = ("hindsight", "demonstrations", "max_reuse", "max_staleness")  # keys of a replay of single steps
+from rookery.data.kinds import NOT_OF_SEQUENCES, kind_of
 
 
 def owners(path: KeyPath, asked: str) -> str:
@@ -27,5 +25,5 @@ def _has(name: str, section: str, word: str) -> bool:
         return False
     if section == "store" and word in NOT_OF_SEQUENCES and getattr(algorithm, "recurrent", "no") == "must":
         return False
-    model: Any = algorithm.Config if section == "algo" else registry.load(STORES[algorithm.store_kind])
+    model: Any = algorithm.Config if section == "algo" else kind_of(algorithm).model()
     return word in model.model_fields

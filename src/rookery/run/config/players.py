@@ -20,11 +20,13 @@ from functools import partial
 from typing import Any
 
 from rookery.core import registry
+from rookery.core.chunk import MAIN
 from rookery.core.config.check import Checker, Problem
 from rookery.core.config.fields import keys_of
 from rookery.core.config.layers import Layer, Merged, replacing
 from rookery.core.errors import ConfigError
-from rookery.run.config.option_owners import STORES, owners
+from rookery.data.kinds import kind_of
+from rookery.run.config.option_owners import owners
 
 OWN = ("algo", "model", "store")  # sections that a player may have of its own
 PLAYERS_SCHEMA: dict[str, Any] = {  # algo and store of a player depend on its own algorithm
@@ -59,6 +61,7 @@ class PlayerConfig:
     model: Any
     store: Any
     train: bool = True  # false: acts, but never learns
+    prefix: str = ""  # of its metrics and random streams; empty if `players:` was not written
 
     def dump(self) -> dict[str, Any]:
         return {name: getattr(self, name).model_dump(mode="json") for name in OWN} | {"train": self.train}
@@ -75,6 +78,11 @@ def named_by_players(layers: Sequence[Layer]) -> list[Layer]:
     if not isinstance(own, dict) or not isinstance(own.get("name"), str):
         return list(layers)
     return [Layer(f"player {name}", {"algo": {"name": own["name"]}}), *layers]
+
+
+def implied(sections: Mapping[str, Any]) -> dict[str, PlayerConfig]:
+    """The one player of a run that names none: the run's own sections are its own."""
+    return {MAIN: PlayerConfig(**{name: sections[name] for name in OWN})}
 
 
 def players_of(layers: Sequence[Layer], merged: Merged, checker: Checker) -> dict[str, PlayerConfig] | None:
@@ -109,13 +117,13 @@ def _player(name: str, layers: Sequence[Layer], merged: Merged, checker: Checker
     except ConfigError as error:
         checker.add(("players", name, "algo", "name"), str(error).rstrip("."))
         return None
-    if main.store_kind != algorithm.store_kind:
+    if kind_of(main) is not kind_of(algorithm):
         shared = [Layer(layer.source, _part(layer.tree, ("algo", "model")), layer.lines) for layer in shared]
     defaults = Layer(f"algorithm {algorithm.name}", _part(algorithm.defaults, OWN))
     both = Merged(replacing([defaults, *shared, *own], "model", "layers", ("hidden", "convs")))
     mine = Checker(both, partial(owners, asked=algorithm.name))
     models = {"algo": algorithm.Config, "model": registry.load("rookery.nets.config:ModelConfig")}
-    models["store"] = registry.load(STORES[algorithm.store_kind])
+    models["store"] = kind_of(algorithm).model()
     mine.known = {key.key for section, model in models.items() for key in keys_of(model, section)}
     for key in both.tree:
         if key not in (*OWN, "train"):
@@ -126,7 +134,7 @@ def _player(name: str, layers: Sequence[Layer], merged: Merged, checker: Checker
     sections = {section: mine.section(section, model) for section, model in models.items()}
     _tell(name, mine.problems, checker)
     checker.known |= {f"players.{name}.{key}" for key in mine.known}
-    return PlayerConfig(**sections, train=train) if not mine.problems else None
+    return PlayerConfig(**sections, train=train, prefix=f"player/{name}/") if not mine.problems else None
 
 
 def _tell(name: str, problems: Sequence[Problem], checker: Checker) -> None:
@@ -148,7 +156,7 @@ def seats_of(merged: Merged, checker: Checker) -> SeatWeights | None:
     raw, players = merged.tree.get("seats"), merged.tree.get("players")
     if not isinstance(players, dict):
         if raw is not None and players is None:
-            checker.add(("seats",), "seats are given to players, but this run has none: add `players:`")
+            checker.add(("seats",), "seats are given to players, but this run names none: add `players:`")
         return None
     if raw is None:
         if len(players) > 1:

@@ -9,13 +9,10 @@ Every problem is reported at once. The caller's objects are never changed.
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pydantic import BaseModel
 
@@ -27,103 +24,11 @@ from rookery.core.config.overrides import parse_overrides
 from rookery.core.config.schema import schema_of
 from rookery.core.config.yaml import read_file
 from rookery.core.errors import ConfigError
-from rookery.run.config.option_owners import STORES, owners
-from rookery.run.config.players import (
-    PLAYERS_SCHEMA,
-    PlayerConfig,
-    SeatWeights,
-    dumped_seats,
-    named_by_players,
-    players_of,
-    seats_of,
-)
+from rookery.data.kinds import kind_of
+from rookery.run.config.config import OTHERS, SECTIONS, Config
+from rookery.run.config.option_owners import owners
+from rookery.run.config.players import PLAYERS_SCHEMA, implied, named_by_players, players_of, seats_of
 from rookery.run.config.rules import broken_rules
-
-if TYPE_CHECKING:
-    from rookery.algos.base import Algorithm
-    from rookery.envs.config import EnvConfig
-    from rookery.nets.config import ModelConfig
-    from rookery.run.config import sections as run_config
-
-_RUN = "rookery.run.config.sections:"
-SECTIONS: dict[str, str] = {  # section → its model; those of algo and store depend on the algorithm
-    "algo": "",
-    "env": "rookery.envs.config:EnvConfig",
-    "model": "rookery.nets.config:ModelConfig",
-    "store": "",
-    "train": f"{_RUN}TrainConfig",
-    "eval": f"{_RUN}EvalConfig",
-    "checkpoint": f"{_RUN}CheckpointConfig",
-    "log": f"{_RUN}LogConfig",
-    "run": f"{_RUN}RunConfig",
-    "learning": f"{_RUN}LearningConfig",
-    "pool": f"{_RUN}PoolConfig",
-    "sentinel": f"{_RUN}SentinelConfig",
-}
-OTHERS = ("import", "players", "seats")  # top-level keys that are no sections
-
-
-@dataclass(frozen=True, slots=True)
-class Config:
-    """A validated config. Made by `load_config`; equal configs have equal trees, wherever their values came from."""
-
-    algo: Any  # Config of the algorithm
-    env: EnvConfig
-    model: ModelConfig
-    store: Any  # ReplayConfig or RolloutConfig, as the algorithm's store_kind says
-    train: run_config.TrainConfig
-    eval: run_config.EvalConfig
-    checkpoint: run_config.CheckpointConfig
-    log: run_config.LogConfig
-    run: run_config.RunConfig
-    learning: run_config.LearningConfig
-    pool: run_config.PoolConfig
-    sentinel: run_config.SentinelConfig
-    imports: tuple[str, ...] = ()
-    players: dict[str, PlayerConfig] | None = None  # None: one player, in an env with one agent
-    seats: SeatWeights | None = None  # None: the only player sits everywhere
-    merged: Merged = field(default_factory=lambda: Merged(()), compare=False, repr=False)
-
-    @property
-    def algorithm(self) -> type[Algorithm]:
-        """The class behind algo.name."""
-        return registry.lookup("algo", self.algo.name)
-
-    def dump(self) -> dict[str, Any]:
-        """The whole tree as plain values; loading it again gives an equal Config."""
-        sections = {name: getattr(self, name).model_dump(mode="json") for name in SECTIONS}
-        tree = {"import": list(self.imports), **sections}
-        if self.players is not None:
-            tree["players"] = {name: player.dump() for name, player in self.players.items()}
-        return tree if self.seats is None else tree | {"seats": dumped_seats(self.seats)}
-
-    @property
-    def learns(self) -> str:
-        """`dqn`, or of several players `dqn+ppo`; the first word of a run's folder."""
-        own = [self.algo] if self.players is None else [player.algo for player in self.players.values()]
-        return "+".join(dict.fromkeys(algo.name for algo in own))
-
-    def of(self, player: str) -> Config:
-        """The config as one player sees it: algo, model and store are its own."""
-        own = (self.players or {})[player]
-        return replace(self, algo=own.algo, model=own.model, store=own.store)
-
-    def provenance(self, key: str) -> str:
-        """Where the value of a dotted key came from: `default`, `preset cartpole-ppo`, `file my.yaml, line 3`, `command line` …"""
-        path = tuple(key.split("."))
-        node: Any = self.dump()
-        for part in path:
-            if not isinstance(node, dict) or part not in node:
-                if self.merged.has(path):
-                    break
-                raise ConfigError(f"unknown key {key!r}.{registry.did_you_mean(key, flat(self.dump()))}")
-            node = node[part]
-        return self.merged.source(path)
-
-    def sha256(self) -> str:
-        """Hash of the tree."""
-        text = json.dumps(self.dump(), sort_keys=True, ensure_ascii=True, allow_nan=False)
-        return hashlib.sha256(text.encode()).hexdigest()
 
 
 def load_config(
@@ -184,6 +89,7 @@ def resolve(layers: Sequence[Layer]) -> Config:
     players = players_of(layers, merged, checker)
     seats = seats_of(merged, checker)
     if all(sections.get(name) is not None for name in SECTIONS):
+        players = players or implied(sections)
         config = Config(**sections, imports=imports, players=players, seats=seats, merged=merged)  # type: ignore[arg-type]
         for message in broken_rules(config):
             checker.rule(message)
@@ -203,29 +109,6 @@ def json_schema(algo: str) -> dict[str, Any]:
     schema = schema_of(f"Rookery config for {algo}", models_of(algo))
     schema["properties"] |= PLAYERS_SCHEMA
     return schema
-
-
-def diff(a: Config | Mapping[str, Any], b: Config | Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
-    """dotted key → (value in a, value in b), where they differ; a value that one of them lacks is `ABSENT`."""
-    left, right = (flat(side.dump() if isinstance(side, Config) else side) for side in (a, b))
-    keys = dict.fromkeys([*left, *right])
-    return {
-        key: (left.get(key, ABSENT), right.get(key, ABSENT))
-        for key in keys
-        if left.get(key, ABSENT) != right.get(key, ABSENT)
-    }
-
-
-ABSENT = "(absent)"
-
-
-def flat(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """`{"a": {"b": 1}}` → `{"a.b": 1}`; an empty mapping stays a value."""
-    found: dict[str, Any] = {}
-    for name, value in tree.items():
-        key = f"{prefix}{name}"
-        found |= flat(value, f"{key}.") if isinstance(value, Mapping) and value else {key: value}
-    return found
 
 
 def _imports(merged: Merged, checker: Checker) -> tuple[str, ...]:
@@ -266,5 +149,5 @@ def _models(algorithm: Any) -> dict[str, type[BaseModel]]:
         if target:
             models[name] = registry.load(target)
         elif algorithm is not None:
-            models[name] = algorithm.Config if name == "algo" else registry.load(STORES[algorithm.store_kind])
+            models[name] = algorithm.Config if name == "algo" else kind_of(algorithm).model()
     return models

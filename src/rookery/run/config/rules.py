@@ -7,20 +7,16 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from rookery.core import registry
 from rookery.core.errors import ConfigError
+from rookery.run.config.config import Config
 from rookery.run.config.players import renamed
-
-if TYPE_CHECKING:
-    from rookery.run.config.resolve import Config
 
 
 def broken_rules(config: Config) -> list[str]:
     """All broken rules: the general ones, then the algorithm's."""
-    own = [*_of_learning(config)] if config.players is None else [*_of_players(config)]
-    return [*own, *_stops(config), *_rolls_back(config), *_names(config), *_code(config), *_env(config)]
+    return [*_of_players(config), *_stops(config), *_rolls_back(config), *_names(config), *_code(config), *_env(config)]
 
 
 def _of_learning(config: Config) -> list[str]:
@@ -30,20 +26,20 @@ def _of_learning(config: Config) -> list[str]:
 
 
 def _shared(config: Config) -> Iterator[str]:
-    """Several learners have equal parts of every batch. Of several players' rollouts the size is known only when they sit."""
-    learners, kind = config.learning.learners, config.algorithm.store_kind
+    """Several learners have equal parts of every batch. Where an env has several agents, the size of rollouts is known only when players sit."""
+    learners, once = config.learning.learners, config.store_kind.once
     if learners == 1:
         return
     if config.run.device == "mps":
         yield f"learning.learners={learners} share gradients on CPUs or CUDA devices, but run.device=mps. Set run.device=cpu"
-    size = config.store.batch_size if kind == "replay" else 0
+    size = 0 if once else config.store.batch_size
     if size % learners:
         yield (
             f"store.batch_size={size} cannot be shared equally by learning.learners={learners}. "
             f"Set store.batch_size={max(1, round(size / learners)) * learners}, or change learning.learners"
         )
     parts = getattr(config.algo, "minibatches", None)
-    if kind == "rollout" and config.players is None and parts is not None:
+    if once and config.env.agents == 1 and parts is not None:
         sequence = getattr(config.algo, "sequence", None) or config.algo.rollout  # appo: whole rollouts
         length = 1 if config.model.core is None else sequence
         size = config.env.num * config.pool.workers * (config.algo.rollout // length) // parts
@@ -56,21 +52,11 @@ def _shared(config: Config) -> Iterator[str]:
 
 
 def _of_players(config: Config) -> Iterator[str]:
-    """Each player's rules, and what several players need."""
-    if not config.env.several:
-        yield (
-            f"players sit in an env with several agents, but env.api={config.env.api} has one. "
-            f"Set env.api to parallel, turns or dict, or remove `players`"
-        )
-    if config.env.stack > 1:
-        yield f"env.stack={config.env.stack} is for an env with one agent. Set env.stack=1, or remove `players`"
-    for name in config.players or ():
-        view = config.of(name)
-        if getattr(view.store, "hindsight", None) is not None:
-            yield f"players.{name}.store.hindsight is for an env with one agent. Set it to null"
+    """Each player's rules; a player that the config names is told of with its name."""
+    for name, view in config.views.items():
         foreign = [message for message in _code(view) if message.startswith("model.")]
         for message in [*_of_learning(view), *foreign]:
-            yield renamed(name, message)
+            yield renamed(name, message) if config.players[name].prefix else message
 
 
 def _learns(config: Config) -> Iterator[str]:
@@ -78,7 +64,7 @@ def _learns(config: Config) -> Iterator[str]:
     limit = config.train.max_steps
     if limit is None:
         return
-    if config.algorithm.store_kind == "replay" and config.players is None:  # else its rows are not the env's steps
+    if not config.store_kind.once and config.env.agents == 1:  # else its rows are not the env's steps
         fill, ratio = config.store.min_fill, config.store.updates_per_step
         if (limit - fill) * ratio < 1 - 1e-6:  # 1/3 and 0.1 are not quite what they are written as
             yield (
@@ -87,7 +73,7 @@ def _learns(config: Config) -> Iterator[str]:
             )
     rows = getattr(config.algo, "rollout", 1) or 1
     round_steps = rows * config.env.num * config.pool.workers
-    if config.algorithm.store_kind == "rollout" and round_steps > limit:
+    if config.store_kind.once and round_steps > limit:
         yield (
             f"train.max_steps={limit} is less than one rollout, algo.rollout={rows} × env.num={config.env.num} × "
             f"pool.workers={config.pool.workers} = {round_steps} steps: the run would end before the first update. "
@@ -169,13 +155,14 @@ def _workers(config: Config) -> Iterator[str]:
     mode = config.env.workers.mode
     if mode == "inline":
         return
-    if config.env.engine in ("native", "envpool") or (config.env.several and mode == "async"):
+    if config.env.engine in ("native", "envpool") or (config.env.agents != 1 and mode == "async"):
         yield refusal(config.env)
-    if mode == "async" and not config.env.several and config.algorithm.store_kind == "rollout":
-        yield (
-            f"env.workers=async delivers steps when they are done, some of them chosen by older weights, but algo.name={config.algo.name} learns from "
-            "whole rollouts of the newest. Set env.workers=subprocess"
-        )
+    for view in config.views.values():
+        if mode == "async" and view.store_kind.once:
+            yield (
+                f"env.workers=async delivers steps when they are done, some of them chosen by older weights, but algo.name={view.algo.name} "
+                "learns from whole rollouts of the newest. Set env.workers=subprocess"
+            )
 
 
 def _pool(config: Config) -> Iterator[str]:
@@ -187,9 +174,8 @@ def _pool(config: Config) -> Iterator[str]:
         yield "pool.mode=async needs workers elsewhere, but pool.kind=local. Set pool.kind=process or ray"
     if config.train.max_episodes is not None:
         yield "train.max_episodes is counted exactly, which pool.mode=async cannot. Use train.max_steps, or pool.mode=sync"
-    players = [config] if config.players is None else [config.of(name) for name in config.players]
-    for player in players:
-        if player.algorithm.store_kind == "rollout" and not player.algorithm.corrects_lag:
+    for player in config.views.values():
+        if player.store_kind.once and not player.algorithm.corrects_lag:
             yield (
                 f"pool.mode=async learns from rollouts of older weights, for which algo.name={player.algo.name} does not correct. Use impala or "
                 "appo, or set pool.mode=sync"
@@ -203,11 +189,6 @@ def _env(config: Config) -> Iterator[str]:
     name = config.env.id
     yield from _workers(config)
     yield from _pool(config)
-    if config.env.several and config.players is None:
-        yield (
-            f"env.api={config.env.api} has several agents, and nobody is there to sit for them. "
-            f"Add `players: {{name: {{}}}}` (docs/several-players.md), or use an env with one agent"
-        )
     if name is None or name in registry.names("env"):
         return
     try:

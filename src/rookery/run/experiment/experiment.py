@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 import signal
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,17 +21,18 @@ from rookery.envs.watchdog import last_words
 from rookery.run.build import EnvFactory, build_parts
 from rookery.run.callbacks.base import Callback
 from rookery.run.checkpoints.checkpoints import Checkpoints
-from rookery.run.checkpoints.manifest import understood
+from rookery.run.checkpoints.manifest import Checkpoint, understood
 from rookery.run.checkpoints.statefile import Unencodable
-from rookery.run.config.resolve import Config, load_config
-from rookery.run.experiment.announce import announce
-from rookery.run.experiment.folder import RunFolder
+from rookery.run.config.config import Config
+from rookery.run.config.resolve import load_config
+from rookery.run.experiment.folder import RunFolder, write_json_atomic
+from rookery.run.experiment.live import LiveState
 from rookery.run.experiment.logs import TextLog
-from rookery.run.experiment.recovery import roll_back, start_again
-from rookery.run.experiment.resume import check_same, resolve_config, saved_mode, start_from
+from rookery.run.experiment.resume import check_same, resolve_config, saved_modes, start_from
 from rookery.run.experiment.signals import Preemption
 from rookery.run.experiment.summary import summary_of, write_config
 from rookery.run.machine import difference, fingerprint, settings
+from rookery.run.players import Players
 from rookery.run.report.clock import CHECKPOINT
 from rookery.run.report.progress import Evaluation, Progress
 from rookery.run.report.sinks import Sink, Sinks
@@ -101,14 +102,14 @@ class Experiment:
         return RunFolder.create(Path(self.config.run.out), name, self.on_exists, self.out)  # type: ignore[arg-type]
 
     def _train(self, folder: RunFolder, preemption: Preemption) -> Result:
-        self.folder = folder
+        self.folder, self.live = folder, LiveState(folder.state)
         self.checkpoints = Checkpoints(folder.checkpoints, self.config.checkpoint.keep)
         saved = self._previous(folder)
         with understood():
             # before the first update the mode is chosen again, by the same rule and with the same fall-back
-            mode = saved_mode(saved)
+            modes = saved_modes(saved)
         try:
-            parts = build_parts(self.config, env=self.env_factory, mode=mode, folder=folder.path)
+            parts = build_parts(self.config, env=self.env_factory, modes=modes, folder=folder.path)
             if self.init_from is not None and saved is None:
                 start_from(parts, self.init_from)
         except RookeryError:
@@ -133,6 +134,8 @@ class Experiment:
         trainer.interrupted = lambda: f"signal {preemption.requested}" if preemption.requested else None
         trainer.pool.interrupted = trainer.interrupted
         trainer.after_round = self._after_round
+        write_json_atomic(folder.spaces, trainer.parts.spaces.to_json())
+        trainer.on_pause = lambda paused: self._tell("paused" if paused else "running", now=True)
         write_config(folder.config, self.config)  # also when resumed: a new limit must survive the next kill
         log.info("learner threads: %d (%s)", trainer.threads.count, trainer.threads.reason)
         if saved is not None:
@@ -141,7 +144,7 @@ class Experiment:
         sinks = self._sinks()
         self.sinks = Sinks(sinks)
         trainer.on_round = [sink.tick for sink in sinks if hasattr(sink, "tick")]
-        self.sinks.open(folder.path, resume_step=trainer.steps if saved is not None else None)
+        self.sinks.open(folder.path, resume_step=trainer.ticks if saved is not None else None)
         if saved is not None:
             self.sinks.restore(saved["experiment"]["sinks"])
         announce(trainer.players, sinks)
@@ -157,12 +160,13 @@ class Experiment:
             try:
                 for progress in self.trainer.run():
                     last = progress
+                    self.live.report(progress.metrics)
                     self.sinks.report(progress.metrics)
                 return last
             except Diverged as error:
-                roll_back(self, error)
+                self._roll_back(error)
             except LearnerLost as error:
-                start_again(self, error)
+                self._start_again(error)
 
     def _finish(self, preemption: Preemption, last: Progress | None) -> Result:
         trainer = self.trainer
@@ -176,6 +180,7 @@ class Experiment:
             self._save(final=True)
         summary = self._summary(status, reason)
         self.folder.write_summary(summary)
+        self._tell(status, now=True)
         metrics = {} if last is None else last.metrics
         return Result(status, reason, self.folder.path, summary, code, trainer.evaluation, metrics)
 
@@ -184,6 +189,7 @@ class Experiment:
         log.info("the run failed", exc_info=error)  # log.txt keeps the traceback that the console does not show
         try:
             self.folder.write_summary(self._summary("failed", reason))
+            self._tell("failed", now=True)
         except CheckpointError as problem:
             log.warning("%s", problem)
 
@@ -192,6 +198,40 @@ class Experiment:
 
     def _exact(self) -> bool | str:
         return self.inexact or self.trainer.exact()
+
+    def _roll_back(self, error: Diverged) -> None:
+        """Return to the last good checkpoint and skip ahead in the samplers' streams, so that it does not repeat bit for bit."""
+        checkpoint = self.checkpoints.latest() if self.config.sentinel.on_nan == "rollback" else None
+        self.rollbacks += 1
+        times, limit = self.rollbacks, self.config.sentinel.rollbacks
+        if checkpoint is None or times > limit:
+            raise error
+        log.warning("%s Going back to step %d (%d of %d).", error, checkpoint.manifest.step, times, limit)
+        self._take(checkpoint)
+        for player in self.trainer.players.values():
+            for name in ("store", "learn"):
+                player.streams.numpy(name).random(1000 * times)
+        self.inexact = f"went back to an earlier checkpoint after a divergence, {times} time(s)"
+
+    def _start_again(self, error: LearnerLost) -> None:
+        """All learners from the last checkpoint: as after a resume, bit for bit what an undisturbed run does."""
+        checkpoint, limit = self.checkpoints.latest(), self.config.learning.restarts
+        if checkpoint is None:
+            raise error
+        step, times = self.restarts
+        self.restarts = (checkpoint.manifest.step, times + 1 if step == checkpoint.manifest.step else 1)
+        if self.restarts[1] > limit:
+            raise LearnerLost(
+                f"{error} That was {self.restarts[1]} times in a row from step {checkpoint.manifest.step} "
+                f"(learning.restarts={limit}). `rookery train --resume` goes on from there."
+            ) from error
+        log.warning("%s All learners start again from step %d.", error, checkpoint.manifest.step)
+        self._take(checkpoint)
+
+    def _take(self, checkpoint: Checkpoint) -> None:
+        saved = checkpoint.load()
+        self.trainer.restore(saved)
+        self.sinks.restore(saved["experiment"]["sinks"])
 
     # --- checkpoints ---
 
@@ -219,8 +259,16 @@ class Experiment:
         log.info("resumed from step %d", self.trainer.steps)
 
     def _after_round(self, before: int) -> None:
-        if self.trainer.due(self.config.checkpoint.every_steps, before):
+        if self.trainer.saving or self.trainer.due(self.config.checkpoint.every_steps, before):
+            self.trainer.saving = False
             self._save()
+        self._tell("running")
+
+    def _tell(self, status: str, now: bool = False) -> None:
+        """Into state.json."""
+        trainer = self.trainer
+        counts = {"ticks": trainer.ticks, "steps": trainer.steps, "updates": trainer.updates}
+        self.live.tell(status, now, **counts, episodes=trainer.episodes)
 
     def _save(self, final: bool = False) -> None:
         trainer = self.trainer
@@ -236,7 +284,7 @@ class Experiment:
                 "machine": fingerprint(),
             }
             try:
-                path = self.checkpoints.save(trainer.steps, state, self._meta())
+                path = self.checkpoints.save(trainer.ticks, state, self._meta())
             except CheckpointError as error:
                 if final or isinstance(error, Unencodable):  # what cannot be written now never can
                     raise
@@ -245,10 +293,10 @@ class Experiment:
         trainer.callbacks.call("checkpoint", path)
 
     def save_best(self, evaluation: Evaluation) -> None:
-        run = {"steps": self.trainer.steps, "return_mean": evaluation.mean, "knobs": self.trainer.knob_values}
+        run = {"steps": self.trainer.steps, "return_mean": evaluation.mean, "knobs": self.trainer.players.knob_values()}
         state = self.trainer.players.weights() | {"run": run}
         try:
-            self.checkpoints.save_best(self.trainer.steps, state, self._meta())
+            self.checkpoints.save_best(self.trainer.ticks, state, self._meta())
         except CheckpointError as error:
             log.warning("the best policy could not be saved: %s", error)
 
@@ -283,3 +331,17 @@ def make_sink(name: str, config: Config) -> Any:
 def _short(env_id: str | None) -> str:
     text = (env_id or "env").rpartition(":")[2].rpartition("/")[2]
     return "".join(c if c.isalnum() or c in "-_." else "-" for c in text)
+
+
+def announce(players: Players, sinks: Iterable[Any]) -> None:
+    """One line per player that learns, in the log and wherever people look; builds are shown there too."""
+    seen = [sink for sink in sinks if hasattr(sink, "note") and hasattr(sink, "busy")]
+    for player in players.values():
+        if player.store is None:
+            continue
+        line = f"{player.prefix}updates: {player.learner.mode} ({player.mode_reason})"
+        log.info("%s", line)
+        for sink in seen:
+            sink.note(line)
+        if seen:
+            player.learner.busy = seen[0].busy

@@ -1,6 +1,6 @@
 """RunFolder: the one folder of a run, locked by the process that writes it.
 
-    config.yaml  metrics.jsonl  summary.json  log.txt  tensorboard/  checkpoints/  offending/
+    config.yaml  spaces.json  state.json  metrics.jsonl  summary.json  log.txt  tensorboard/  checkpoints/  offending/
 
 The lock is an flock on `.lock`: the kernel releases it with the process, however that ends, so there is no stale lock.
 """
@@ -104,6 +104,14 @@ class RunFolder:
     @property
     def config(self) -> Path:
         return self.path / "config.yaml"
+
+    @property
+    def spaces(self) -> Path:
+        return self.path / "spaces.json"
+
+    @property
+    def state(self) -> Path:
+        return self.path / "state.json"
 
     @property
     def metrics(self) -> Path:

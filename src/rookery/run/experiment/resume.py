@@ -11,7 +11,8 @@ from rookery.core.errors import ConfigError, RookeryError, UsageError
 from rookery.run.build import Parts
 from rookery.run.checkpoints.checkpoints import Checkpoints
 from rookery.run.checkpoints.manifest import understood
-from rookery.run.config.resolve import Config, diff, load_config
+from rookery.run.config.config import Config, diff
+from rookery.run.config.resolve import load_config
 from rookery.run.experiment.folder import RunFolder
 
 CHANGEABLE = (
@@ -73,15 +74,12 @@ def check_same(saved: Config, given: Config) -> None:
         )
 
 
-def saved_mode(saved: dict[str, Any] | None) -> Any:
-    """How the run being resumed executes its updates (by player, if there are several); None: that is not decided yet."""
+def saved_modes(saved: dict[str, Any] | None) -> dict[str, Any]:
+    """player → how the run being resumed executes its updates, once that is decided."""
     if saved is None:
-        return None
-    mode = saved["run"]["mode"]
-    if "players" not in saved:
-        return mode if int(saved["learner"]["updates"]) else None
-    players = saved["players"]
-    return {name: mode[name] if int(players[name]["learner"]["updates"]) else None for name in players}
+        return {}
+    modes, players = saved["run"]["mode"], saved["players"]
+    return {name: modes[name] for name, part in players.items() if int(part["learner"]["updates"])}
 
 
 def start_from(parts: Parts, source: str) -> None:

@@ -15,7 +15,7 @@ from rookery import __version__
 from rookery.core.config.yaml import write_text
 from rookery.core.errors import CheckpointError
 from rookery.run.checkpoints.durable import replace_file
-from rookery.run.config.resolve import Config
+from rookery.run.config.config import Config
 from rookery.run.trainer import Trainer
 
 
@@ -42,8 +42,8 @@ def summary_of(
         "weights_sha256": trainer.players.weights_sha256(),
         "exact": exact,
         "resumed_from": resumed_from,
-        "learning_mode": trainer.players.modes(),
-        "learning_mode_reason": trainer.learner.note or trainer.parts.mode_reason,
+        "learning_mode": trainer.learner.mode,
+        "learning_mode_reason": trainer.learner.note or trainer.players.main.mode_reason,
         "threads": trainer.threads.count,
         "threads_reason": trainer.threads.reason,
         "pool": trainer.pool.kind,
@@ -55,7 +55,8 @@ def summary_of(
         "time": {"wall_seconds": trainer.meters.rates.seconds(), "phases": trainer.meters.phases.seconds()},
         "config_sha256": trainer.config.sha256(),
         "versions": versions(),
-    } | trainer.players.summary()
+        "players": trainer.players.summary(),
+    }
 
 
 def write_config(path: Path, config: Config) -> None:

@@ -7,10 +7,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from rookery.acting.actor import Message
-from rookery.core.chunk import Chunk, taken
+from rookery.core.chunk import Collected
 from rookery.envs.told_calls import Call, told_in
 from rookery.run.collect.collector import Collector
-from rookery.run.collect.multicollector import MultiCollector
 from rookery.run.machine import one_thread
 
 
@@ -21,9 +20,9 @@ class LocalPool:
     waiting = 0  # chunks that came while others were learnt from
     interrupted: Callable[[], Any] = lambda: None  # as of a RemotePool; here nobody is waited for
 
-    def __init__(self, collectors: Sequence[Collector | MultiCollector]):
+    def __init__(self, collectors: Sequence[Collector]):
         self.collectors = list(collectors)
-        self._done: list[tuple[int, dict[str, Chunk]]] = []
+        self._done: list[tuple[int, Collected]] = []
         self._reason = "exact"  # or what happened to a worker of the pool in which the run began
 
     def submit(
@@ -36,11 +35,10 @@ class LocalPool:
                 chunks = collector.collect(rows, steps=steps, episodes=episodes)
                 self._done.append((collector.index, chunks))
                 if steps is not None or episodes is not None:
-                    done, ended = taken(chunks)
-                    steps = None if steps is None else steps - done
-                    episodes = None if episodes is None else episodes - len(ended)
+                    steps = None if steps is None else steps - chunks.steps
+                    episodes = None if episodes is None else episodes - len(chunks.episodes)
 
-    def gather(self, wait: bool = True) -> list[tuple[int, dict[str, Chunk]]]:
+    def gather(self, wait: bool = True) -> list[tuple[int, Collected]]:
         """(collector, chunk per player), ordered by collector."""
         done, self._done = self._done, []
         return done

@@ -20,7 +20,7 @@ from typing import Any
 
 from rookery.acting.actor import Message
 from rookery.core import registry
-from rookery.core.chunk import Chunk, taken
+from rookery.core.chunk import Collected
 from rookery.core.errors import EnvError, RookeryError
 from rookery.core.rng import Streams
 from rookery.core.system.process import WorkerLost
@@ -29,7 +29,7 @@ from rookery.envs.told_calls import plain
 from rookery.learning.learner import Learner
 from rookery.learning.published import Weights, published
 from rookery.run.collect.chunks import copied
-from rookery.run.config.resolve import Config
+from rookery.run.config.config import Config
 from rookery.run.pools.local import reason_of, told_before
 from rookery.run.pools.protocol import Abandoned, WorkerLink
 from rookery.run.pools.worker import CollectRequest, CollectResult, WorkerSpec, generators_of
@@ -46,9 +46,9 @@ class RemotePool:
     collectors: Sequence[Any] = ()  # none of them is here
 
     def __init__(
-        self, config: Config, learners: dict[str, Learner], streams: Streams, factory: Callable[..., Any] | None
+        self, config: Config, learners: dict[str, Learner], streams: Streams, make_spec: Callable[..., WorkerSpec]
     ):
-        self.config, self.learners, self.streams, self.factory = config, learners, streams, factory
+        self.config, self.learners, self.streams, self._make_spec = config, learners, streams, make_spec
         self.asynchronous = config.pool.mode == "async"
         self._links: list[WorkerLink] = []
         self._patience = [Patience(config.env.faults) for _ in range(config.pool.workers)]
@@ -56,7 +56,7 @@ class RemotePool:
         self._renewed = [0] * config.pool.workers
         self._conditions: list[dict[str, Any]] = [{} for _ in range(config.pool.workers)]
         self._requests: dict[int, CollectRequest] = {}  # given and not yet answered
-        self._done: list[tuple[int, dict[str, Chunk]]] = []
+        self._done: list[tuple[int, Collected]] = []
         self._told: dict[str, tuple[Any, ...]] = {}  # what envs were told, by method: told again to new ones
         self._times = (0, 0)
         self._behind = True  # the workers do not have the states of the random generators yet
@@ -109,9 +109,8 @@ class RemotePool:
             if in_turn:
                 chunks = self._fetch(w)
                 self._done.append((w, chunks))
-                done, ended = taken(chunks)
-                steps = None if steps is None else steps - done
-                episodes = None if episodes is None else episodes - len(ended)
+                steps = None if steps is None else steps - chunks.steps
+                episodes = None if episodes is None else episodes - len(chunks.episodes)
         self._behind = False
 
     def _submit_idle(self, messages: dict[str, Message], rows: int, left: int | None) -> None:
@@ -122,7 +121,7 @@ class RemotePool:
         self._publish(published(self.learners), idle)
         room = rows * self.config.env.num
         asked = sum(room if request.steps is None else request.steps for request in self._requests.values())
-        asked += sum(taken(chunks)[0] for _, chunks in self._done)
+        asked += sum(chunks.steps for _, chunks in self._done)
         for w in idle:
             free = room if left is None else min(left - asked, room)
             if free > 0:
@@ -157,7 +156,7 @@ class RemotePool:
             self._done.append((w, chunks))
         return bool(found)
 
-    def gather(self, wait: bool = True) -> list[tuple[int, dict[str, Chunk]]]:
+    def gather(self, wait: bool = True) -> list[tuple[int, Collected]]:
         """(worker, chunk per player), ordered by worker; asynchronously, as they come, one."""
         try:
             if self.asynchronous:
@@ -186,7 +185,7 @@ class RemotePool:
         except WorkerLost as error:
             self._renew(w, str(error))
 
-    def _fetch(self, w: int) -> dict[str, Chunk]:
+    def _fetch(self, w: int) -> Collected:
         while True:
             try:
                 result: CollectResult = self._links[w].answer("collect")
@@ -196,7 +195,7 @@ class RemotePool:
         del self._requests[w]
         self._conditions[w] = result.condition
         self._times = self._times[0] + result.time_env // len(self), self._times[1] + result.time_act // len(self)
-        self._since[w] += taken(result.chunks)[0]
+        self._since[w] += result.chunks.steps
         return result.chunks
 
     # --- workers ---
@@ -224,7 +223,7 @@ class RemotePool:
                     self._asked(w, "call", *call)
 
     def _spec(self, w: int) -> WorkerSpec:
-        return WorkerSpec(self.config, w, self.factory, registry.imported(), self._renewed[w])
+        return self._make_spec(worker=w, imports=registry.imported(), renewal=self._renewed[w])
 
     def _renew(self, w: int, why: str) -> None:
         """Another worker in place of one that is lost; the same request again, if it had any."""
@@ -269,7 +268,7 @@ class RemotePool:
                 self._renew(w, str(error))
 
     def _generators(self, w: int) -> dict[str, Any]:
-        names = generators_of(w, list(self.learners))
+        names = generators_of(self.config, w)
         return {name: self.streams.numpy(name).bit_generator.state for name in names}
 
     # --- what everybody asks of a pool ---

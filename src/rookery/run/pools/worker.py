@@ -14,23 +14,21 @@ from typing import Any
 import torch
 
 from rookery.acting.actor import Message
-from rookery.acting.players import MAIN
 from rookery.core import registry
-from rookery.core.chunk import Chunk
+from rookery.core.chunk import Collected
 from rookery.core.rng import Streams
-from rookery.core.spec import stacked_spec
 from rookery.core.system.shared_memory import Layout
 from rookery.learning.learner import Learner
 from rookery.learning.published import Weights, take
 from rookery.run.collect.collector import Collector
-from rookery.run.collect.multicollector import MultiCollector
-from rookery.run.config.resolve import Config
+from rookery.run.config.config import Config
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerSpec:
     """What a worker is made of; travels to its process."""
 
+    build: Callable[[WorkerSpec, Streams], tuple[dict[str, Learner], Collector]]  # what lives there
     config: Config
     worker: int
     factory: Callable[..., Any] | None = None
@@ -58,7 +56,7 @@ class CollectRequest:
 class CollectResult:
     """What a worker brings back."""
 
-    chunks: dict[str, Chunk]
+    chunks: Collected
     time_env: int  # nanoseconds
     time_act: int
     condition: dict[str, Any]  # exactness, renewals and envs given up, process ids of the envs
@@ -73,12 +71,9 @@ class CollectorWorker:
         self.streams, self.worker = spec.streams, spec.worker
         torch.set_num_threads(1)
         torch.set_flush_denormal(True)  # as the learner's process does, or bits would differ
-        build = _single if spec.config.players is None else _several
-        made: tuple[dict[str, Learner], Collector | MultiCollector] = build(spec, self.streams)
-        self.learners, self.collector = made
-        self._names = generators_of(self.worker, list(self.learners))
-        if beat is not None:
-            self.collector.on_step = lambda *_: beat()
+        self.learners, self.collector = spec.build(spec, self.streams)
+        self._names = generators_of(spec.config, self.worker)
+        self.collector.beat = beat
 
     def do_collect(self, request: CollectRequest, weights: Weights) -> CollectResult:
         if request.generators is not None:
@@ -127,31 +122,7 @@ class CollectorWorker:
             self.streams.numpy(name).bit_generator.state = state
 
 
-def generators_of(worker: int, players: list[str]) -> list[str]:
+def generators_of(config: Config, worker: int) -> list[str]:
     """Names of the random streams that one worker's collector draws from."""
-    if players == [MAIN]:
-        return [f"act/{worker}"]
-    return [f"seats/{worker}", *(f"player/{name}/act/{worker}" for name in players)]
-
-
-def _single(spec: WorkerSpec, streams: Streams) -> tuple[dict[str, Learner], Collector]:
-    from rookery.run.build import collector_of, make_env  # parts needs the pools, which need this module
-
-    config, worker = spec.config, spec.worker
-    env = make_env(config, streams, config.env.num, "train", worker=worker, factory=spec.factory)
-    obs_spec = stacked_spec(env.obs_spec, config.env.stack)
-    algo = config.algorithm(config.algo, obs_spec, env.action_spec, config.model)
-    learner = Learner(algo, streams)
-    return {MAIN: learner}, collector_of(config, learner, env, worker, streams)
-
-
-def _several(spec: WorkerSpec, streams: Streams) -> tuple[dict[str, Learner], MultiCollector]:
-    from rookery.run.several import collector_of, make_several, players_in, seated
-
-    config, worker = spec.config, spec.worker
-    table = make_several(config, streams, config.env.num, "train", worker, spec.factory)
-    chances = seated(config, table)
-    modes = dict.fromkeys(config.players or {}, "eager")
-    players = players_in(config, table, chances, streams, modes, "cpu")
-    collector = collector_of(config, players, chances, table, worker, streams)
-    return {name: player.learner for name, player in players.items()}, collector
+    drawn = any(len(weights) > 1 for weights in (config.seats or {}).values())
+    return [f"seats/{worker}"] * drawn + [f"{player.prefix}act/{worker}" for player in config.players.values()]

@@ -62,6 +62,10 @@ class PhaseClock:
         total = max(sum(spent), 1)
         return {f"time/{name}": part / total for name, part in zip(PHASES, spent)}
 
+    def skip(self) -> None:
+        """The time since the last change of phase is nobody's."""
+        self._since = self._now()
+
     def state(self) -> dict[str, Any]:
         """Includes the time that is running, without changing anything."""
         spent = dict(zip(PHASES, self._spent))
@@ -85,6 +89,11 @@ class Rates:
 
     def seconds(self) -> float:
         return self._before + self._now() - self._start
+
+    def skip(self, seconds: float) -> None:
+        """So much time did not pass for the run."""
+        self._start += seconds
+        self._mark += seconds
 
     def report(self, **counts: int) -> dict[str, float]:
         """`report(steps=n)` gives `time/steps_per_second` since the last call, and `time/seconds`."""

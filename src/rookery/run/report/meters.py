@@ -11,13 +11,16 @@ A metric without a value in its window is absent from the report; there is no Na
 from __future__ import annotations
 
 import math
+import time
 from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 
 from rookery.core.chunk import EpisodeEnd
-from rookery.run.report.clock import PhaseClock, Rates
+from rookery.run.report.clock import OTHER, PhaseClock, Rates
 from rookery.run.report.sinks.values import TYPED, from_state, to_state
 
 
@@ -229,6 +232,17 @@ class Meters:
     def record(self, name: str, value: Any) -> None:
         """A number of the user's own, or a Histogram, Image, Video or Table."""
         self.custom.record(name, value)
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Time that counts for no phase, rate and limit."""
+        self.phases.switch(OTHER)
+        started = time.monotonic()
+        try:
+            yield
+        finally:
+            self.phases.skip()
+            self.rates.skip(time.monotonic() - started)
 
     def report(self, steps: int, updates: int, **counts: int) -> dict[str, Any]:
         metrics = self.episodes.report() | self.updates.report() | self.custom.report()

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 
 @dataclass(slots=True)
@@ -48,6 +49,18 @@ class Evaluation:
         return fields if self.players is not None else {k: v for k, v in fields.items() if k != "players"}
 
 
+class Controls(Protocol):
+    """What a run lets callbacks do."""
+
+    def stop(self, reason: str) -> None: ...
+    def foreach_env(self, name: str, *args: Any, **kwargs: Any) -> list[Any]: ...
+    def record(self, name: str, value: Any) -> None: ...
+    def save_soon(self) -> None: ...
+    def evaluate(self) -> Evaluation: ...
+    def seat(self, agent: str, weights: Mapping[str, float]) -> None: ...
+    def pause(self) -> AbstractContextManager[None]: ...
+
+
 @dataclass(slots=True)
 class Progress:
     """The state of a run at a report. `metrics` is the whole line of metrics.jsonl."""
@@ -58,9 +71,7 @@ class Progress:
     metrics: dict[str, Any] = field(default_factory=dict)
     evaluation: Evaluation | None = None  # the latest
     finished: str | None = None  # the reason, in the last report
-    _stop: Callable[[str], None] | None = field(default=None, repr=False)
-    _record: Callable[[str, Any], None] | None = field(default=None, repr=False)
-    _foreach_env: Callable[..., list[Any]] | None = field(default=None, repr=False)
+    _run: Controls | None = field(default=None, repr=False)
 
     @property
     def return_mean(self) -> float | None:
@@ -86,17 +97,35 @@ class Progress:
 
     def stop(self, reason: str) -> None:
         """Ask the run to end after this round."""
-        if self._stop is not None:
-            self._stop(reason)
+        if self._run is not None:
+            self._run.stop(reason)
 
     def foreach_env(self, name: str, *args: Any, **kwargs: Any) -> list[Any]:
         """Call a method (or read an attribute) of every training env."""
-        return [] if self._foreach_env is None else self._foreach_env(name, *args, **kwargs)
+        return [] if self._run is None else self._run.foreach_env(name, *args, **kwargs)
 
     def record(self, name: str, value: Any) -> None:
         """A number of your own: its mean, min and max appear in the next report. Or a Histogram, Image, Video or Table."""
-        if self._record is not None:
-            self._record(name, value)
+        if self._run is not None:
+            self._run.record(name, value)
+
+    def save(self) -> None:
+        """Ask for a checkpoint at the end of this round, whatever checkpoint.every_steps says."""
+        if self._run is not None:
+            self._run.save_soon()
+
+    def evaluate(self) -> Evaluation | None:
+        """Greedy episodes now; the result is also part of the next report."""
+        return None if self._run is None else self._run.evaluate()
+
+    def seat(self, agent: str, weights: Mapping[str, float]) -> None:
+        """Who sits for an agent in the episodes that begin from now on: player → weight, of those that its `seats:` names."""
+        if self._run is not None:
+            self._run.seat(agent, weights)
+
+    def pause(self) -> AbstractContextManager[None]:
+        """`with progress.pause(): …`: time that counts for no limit and no rate, such as that of a question to somebody."""
+        return nullcontext() if self._run is None else self._run.pause()
 
 
 @dataclass(slots=True)

@@ -10,7 +10,7 @@ import torch
 from envs.multi_rollouts import Ledger, seen
 from rookery.acting.actor import Actor, Message
 from rookery.acting.rules import EpsilonGreedy
-from rookery.core.chunk import Chunk, taken
+from rookery.core.chunk import Chunk
 from rookery.core.rng import Streams
 from rookery.core.spec import Leaf
 from rookery.data.config import ReplayConfig
@@ -18,7 +18,8 @@ from rookery.data.replay.store import ReplayStore
 from rookery.envs import EnvConfig, make_multi
 from rookery.envs.tasks import games
 from rookery.run.collect.chunks import decided
-from rookery.run.collect.multicollector import MultiCollector
+from rookery.run.collect.collector import Collector
+from rookery.run.collect.rows import Rows
 from rookery.run.collect.seats import Seats
 
 GAMES = {
@@ -62,7 +63,8 @@ def collector(name, num=2, seed=0, **more):
         p: actor(p, env.action_spaces[seats.agents(p)[0]].n, **more)
         for p in dict.fromkeys(p for weights in chances.values() for p in weights)
     }
-    return MultiCollector(env, players, {p: streams.numpy(f"act/{p}") for p in players}, seats, index=3)
+    rows = {p: Rows(actor, streams.numpy(f"act/{p}"), env, seats.agents(p)) for p, actor in players.items()}
+    return Collector(env, rows, seats=seats, index=3)
 
 
 def rows_of(it, collected):
@@ -175,9 +177,9 @@ def test_chunks_join_without_a_seam_and_limits_are_exact(name):
     assert found == whole
     it = collector(name, num=3)
     for steps in (1, 5, 7):
-        assert taken(it.collect(steps=steps))[0] == steps
+        assert it.collect(steps=steps).steps == steps
     for count in (1, 2, 5):
-        assert len(taken(it.collect(episodes=count))[1]) == count
+        assert len(it.collect(episodes=count).episodes) == count
 
 
 @pytest.mark.parametrize("name", GAMES)

@@ -1,0 +1,57 @@
+"""How manifest and state of an older format become those of the next one, step by step.
+
+1 → 2   arrays may be kept in pieces
+2 → 3   every run has players: `players/<name>/{learner, store}`, knobs and modes by player, one form of a collector's state
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from rookery.core.chunk import MAIN
+from rookery.envs.multi.one_agent import AGENT
+
+
+@dataclass(frozen=True, slots=True)
+class Migration:
+    """Turns manifest (as read) and state of one format version into those of the next."""
+
+    manifest: Callable[[dict[str, Any]], dict[str, Any]] = dict
+    state: Callable[[dict[str, Any]], dict[str, Any]] = dict
+
+
+def to_players(state: dict[str, Any]) -> dict[str, Any]:
+    """Format 2 knew two forms: that of a run without named players becomes the other one."""
+    state = dict(state)
+    if "players" not in state:
+        state["players"] = {MAIN: {name: state.pop(name) for name in ("learner", "store") if name in state}}
+        state["run"] = dict(state["run"])
+        for name in ("knobs", "mode"):
+            if name in state["run"]:
+                state["run"][name] = {MAIN: state["run"][name]}
+    if "pool" in state:
+        state["pool"] = {
+            key: _collector(saved) if key.isdigit() and saved is not None else saved
+            for key, saved in state["pool"].items()
+        }
+    return state
+
+
+def _collector(saved: dict[str, Any]) -> dict[str, Any]:
+    if "players" in saved:
+        return {key: value for key, value in saved.items() if key != "obs"}
+    first = np.asarray(saved["first"], bool)
+    rows = {"obs": saved["obs"], "first": first}
+    rows |= {"actor": saved["actors"][MAIN]} if "actors" in saved else {}
+    rows |= {"frames": saved["frames"]} if "frames" in saved else {}
+    return {"env": saved["env"], "seats": {}, "acting": {AGENT: np.ones(len(first), bool)}, "players": {MAIN: rows}}
+
+
+MIGRATIONS: dict[int, Migration] = {  # format version it starts from → how to get to the next one
+    1: Migration(),
+    2: Migration(state=to_players),
+}

@@ -1,0 +1,41 @@
+"""state.json: what a run is doing, for whoever looks at its folder. Replaced as a whole, at most once a second, never waited for."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from rookery.run.experiment.folder import plain
+
+EVERY = 1.0  # seconds between two writings
+
+
+class LiveState:
+    """Writes the file; a disk that refuses it does not disturb the run."""
+
+    def __init__(self, path: Path):
+        self._path = path
+        self._fixed = {"pid": os.getpid(), "host": socket.gethostname(), "started": time.time()}
+        self._report: dict[str, Any] = {}
+        self._next = 0.0
+
+    def report(self, metrics: dict[str, Any]) -> None:
+        """The last report; typed values (pictures, tables) are left out."""
+        self._report = {name: value for name, value in metrics.items() if isinstance(value, int | float | str)}
+
+    def tell(self, status: str, now: bool = False, **counts: Any) -> None:
+        """`now`: whenever the file was written last."""
+        clock = time.monotonic()
+        if clock < self._next and not now:
+            return
+        self._next = clock + EVERY
+        content = {"status": status, **self._fixed, "updated": time.time(), **counts, "report": self._report}
+        beside = self._path.with_suffix(".tmp")
+        with suppress(OSError):
+            beside.write_text(json.dumps(plain(content), allow_nan=False) + "\n")
+            os.replace(beside, self._path)

@@ -1,0 +1,89 @@
+"""RunReader: the folder of a run for scripts, studies and dashboards, without torch: reading a hundred runs takes no second.
+
+    run = RunReader("runs/ppo-CartPole-v1-s0")
+    run.status, run.config["algo"]["name"], run.metrics()[-1]["episode/return_mean"]
+
+A run may be written while it is read: every file is replaced as a whole, and of metrics.jsonl only whole lines count.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from pathlib import Path
+from typing import Any
+
+from rookery.core.config.yaml import read_file
+from rookery.core.errors import UsageError
+from rookery.run.experiment.folder import RunFolder
+
+
+class RunReader:
+    """One run. Files that are not there yet read as empty."""
+
+    def __init__(self, path: Path | str):
+        self.folder = RunFolder.read(Path(path))
+        self.path = self.folder.path
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """config.yaml as plain values."""
+        return read_file(self.folder.config)[0] if self.folder.config.exists() else {}
+
+    @property
+    def summary(self) -> dict[str, Any]:
+        """summary.json: how the run ended; empty while it runs for the first time."""
+        return _json(self.folder.summary)
+
+    @property
+    def state(self) -> dict[str, Any]:
+        """state.json: what it was doing when it was last heard of."""
+        return _json(self.folder.state)
+
+    @property
+    def spaces(self) -> dict[str, Any]:
+        """spaces.json: what its agents see and do."""
+        return _json(self.folder.spaces)
+
+    @property
+    def status(self) -> str:
+        """running, paused, finished, stopped, preempted, failed; `killed` if it says running and its process is gone."""
+        state = self.state
+        status = str(state.get("status") or self.summary.get("status") or "unknown")
+        return "killed" if status in ("running", "paused") and not _lives(state) else status
+
+    def metrics(self, after: int = 0) -> list[dict[str, Any]]:
+        """The reports with more than `after` steps, oldest first."""
+        if not self.folder.metrics.exists():
+            return []
+        whole = self.folder.metrics.read_bytes().rpartition(b"\n")[0]  # the last line may be half written
+        reports = [json.loads(line) for line in whole.split(b"\n") if line.strip()]
+        return [report for report in reports if report.get("steps", 0) > after]
+
+    def checkpoints(self) -> dict[str, dict[str, Any]]:
+        """name → manifest of every committed checkpoint: step, kind, exact, versions, created."""
+        committed = sorted(self.folder.checkpoints.glob("*/COMMIT")) if self.folder.checkpoints.is_dir() else []
+        return {mark.parent.name: _json(mark.parent / "manifest.json") for mark in committed}
+
+
+def _json(path: Path) -> dict[str, Any]:
+    try:
+        return dict(json.loads(path.read_text()))
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{path} cannot be read: {error}.") from error
+
+
+def _lives(state: dict[str, Any]) -> bool:
+    """Whether its process is there; of another host nobody knows, so it is believed."""
+    if state.get("host") != socket.gethostname():
+        return True
+    try:
+        os.kill(int(state["pid"]), 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:  # somebody else's
+        return True
+    return True
