@@ -7,6 +7,7 @@ _ZOO = "rookery.zoo."
 _WRAPPERS = "rookery.envs.wrappers:"
 _NETS = "rookery.nets."
 _SINKS = "rookery.run.report.sinks."
+_GAMES = "rookery.envs.tasks.games:"
 BUILTIN: dict[str, dict[str, tuple[str, str]]] = {  # kind → name → (target, summary)
     "algo": {
         "dqn": (f"{_ALGOS}dqn:DQN", "deep Q-learning: double, dueling and n-step as options"),
@@ -128,6 +129,12 @@ BUILTIN: dict[str, dict[str, tuple[str, str]]] = {  # kind → name → (target,
         "life_loss": ("rookery.envs.tasks.atari:LifeLoss", "every lost life of an Atari game ends an episode"),
         "time_limit": ("gymnasium.wrappers:TimeLimit", "truncates after max_episode_steps"),
     },
+    "env": {  # those with several agents; envs with one agent have gymnasium ids
+        "rookery/Pairing-v0": (f"{_GAMES}Pairing", "env.api=parallel: two agents with different spaces cooperate"),
+        "rookery/Verdicts-v0": (f"{_GAMES}Verdicts", "env.api=turns: rewards come in the opponent's turn"),
+        "rookery/Visitors-v0": (f"{_GAMES}Visitors", "env.api=parallel: agents leave early and come late"),
+        "rookery/Shifts-v0": (f"{_GAMES}Shifts", "env.api=dict: an agent acts only now and then"),
+    },
     "sink": {
         "console": ("rookery.run.report.sinks.console:Console", "progress bar and a table on the terminal"),
         "jsonl": (f"{_SINKS}jsonlines:JsonLines", "metrics.jsonl: one object per report"),
@@ -144,4 +151,52 @@ OTHER_NAMES: dict[str, dict[str, str]] = {  # kind → what people look for, in 
         "ddqn": "dqn with algo.double=true, as it is by default",
         "recurrentppo": "ppo with model.core (preset cartpole-novel-ppo-lstm)",
     },
+}
+_ROOMS: dict[
+    tuple[str, str], str
+] = {  # (old package, new package) → modules that moved, old=new where the name changed
+    ("acting", "acting"): "quick=fast_forward judge=initial_priority",
+    ("core", "core.batch"): "batch collate join leaf node",
+    ("core", "core.config"): "config=check fields provenance=layers overrides schema section yamltext=yaml",
+    ("core", "core.system"): "child cpus forkserver imports process sharing=shared_memory",
+    ("core", "studies"): "statistics",
+    ("data", "data.recorded"): "demonstrations packing=files experience=replay trace",
+    (
+        "data",
+        "data.replay",
+    ): "alarm changes=changed_pieces hindsight stored=leaf memory=memory_check priority=priorities "
+    "prioritised reader ring scratch sequences replay=store",
+    ("envs", "envs"): "replay=action_log settings=told_calls",
+    ("envs", "envs.builders"): "engines groups buildmulti=multi build=single",
+    ("envs", "envs.check"): "checker multicheck=multi trial",
+    ("envs", "envs.engines"): "atarivector=atari_vector native_cartpole=cartpole pool=envpool gymvector=gym_vector "
+    "inprocess native native_pendulum=pendulum",
+    ("envs", "envs.multi"): "fronts=apis agents=engine multi=env table",
+    ("envs", "envs.tasks"): "atari screens=atari_screen chains=chain games goals partial=no_velocity probes",
+    ("envs", "envs.workers"): "asynchronous worker=child workers=parent process",
+    ("learning", "learning"): "own_draws=module_rng words=update_words",
+    ("learning", "learning.compiled"): "artefact build cache key product=matmul thin=small_matmul stack=stack_buffers",
+    ("learning", "learning.group"): "ring=all_reduce member=follower leader",
+    ("nets", "learning"): "chain=short_path",
+    ("run", "doctor"): "doctor alone=env_timing remarks=machine_notes trial=measure places=placement "
+    "candidates=suggestions",
+    ("run", "run.callbacks"): "callbacks=base curriculum",
+    ("run", "run.checkpoints"): "checkpoint=checkpoints durable linking=links manifest statefile",
+    ("run", "run.collect"): "chunks collector seats",
+    ("run", "run.config"): "owners=option_owners playerconfig=players resolve rules config=sections",
+    ("run", "run.experiment"): "experiment folder logs goback=recovery origin=resume signals summary",
+    (
+        "run",
+        "run.pools",
+    ): "pool=local processpool=process line=protocol raypool=ray tidy=ray_cleanup remote station=worker",
+    ("run", "run.report"): "clock meters progress sentinel",
+    ("run", "run.report.sinks"): "console",
+    ("run", "studies"): "curves plot seeds",
+    ("run.sinks", "run.report.sinks"): "fanout jsonlines tensorboard values",
+    ("zoo", "studies"): "gates verify",
+}
+MOVED: dict[str, str] = {  # module as configs of earlier versions name it → where it is now
+    f"rookery.{old}.{name.partition('=')[0]}": f"rookery.{new}.{name.rpartition('=')[2]}"
+    for (old, new), names in _ROOMS.items()
+    for name in names.split()
 }

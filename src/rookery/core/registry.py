@@ -10,14 +10,16 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import logging
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
-from rookery.core.catalogue import BUILTIN, OTHER_NAMES
+from rookery.core.catalogue import BUILTIN, MOVED, OTHER_NAMES
 from rookery.core.errors import ConfigError
 
+log = logging.getLogger(__name__)
 Kind = Literal["algo", "env", "preset", "model", "encoder", "wrapper", "sink", "callback"]
 KINDS: tuple[str, ...] = get_args(Kind)
 
@@ -44,6 +46,7 @@ _TABLE: dict[str, dict[str, Entry]] = {
     kind: {name: Entry(kind, name, *row) for name, row in BUILTIN.get(kind, {}).items()} for kind in KINDS
 }
 _IMPORTED: dict[str, None] = {}
+_MOVED_TOLD: set[str] = set()
 
 
 def register(kind: str, name: str, target: Any, summary: str = "") -> None:
@@ -104,6 +107,8 @@ def load(target: str) -> Any:
     if not (module_name and colon and attribute):
         raise ConfigError(f"expected 'module:attribute', got {target!r}")
     value: Any = import_module(module_name)
+    if module_name in MOVED and not hasattr(value, attribute.partition(".")[0]):  # a room bears its name now
+        value = _moved(module_name)
     for part in attribute.split("."):
         if not hasattr(value, part):
             hint = did_you_mean(
@@ -123,6 +128,8 @@ def import_module(name: str) -> Any:
         return module
     except ModuleNotFoundError as error:
         if error.name and (name == error.name or name.startswith(f"{error.name}.")):
+            if name in MOVED:
+                return _moved(name)
             raise ConfigError(
                 f"there is no module {name!r}: is it installed, and is its folder the current one or on PYTHONPATH?"
             ) from error
@@ -131,6 +138,14 @@ def import_module(name: str) -> Any:
         ) from error
     except (ValueError, TypeError) as error:  # importlib's answer to "" and to "..name"
         raise ConfigError(f"{name!r} is not the name of a module: {error}") from error
+
+
+def _moved(name: str) -> Any:
+    """A module of ours under the name it had in an earlier version; that it has another is said once."""
+    if name not in _MOVED_TOLD:
+        _MOVED_TOLD.add(name)
+        log.warning("the module %s is now %s: please write it so", name, MOVED[name])
+    return importlib.import_module(MOVED[name])
 
 
 def imported() -> tuple[str, ...]:

@@ -22,6 +22,7 @@ from rookery.envs.boundary import Receiver
 
 SeedOf = Callable[[int, Any], int | None]  # (env, episode) → seed of its reset
 CLOSELY = 16  # observations of each env that get the full check
+DROPS = 100  # dropped episodes in a row until an env that is told to drop is given up
 ENDLESS = 2**62  # the time limit of an env that has none
 
 

@@ -83,7 +83,7 @@ def end_process(told: str, shown: str, rescue: str = "env.workers=subprocess suc
 
 
 def end_unworkable(told: str, shown: str) -> None:
-    """The same for envs that env.workers cannot have: those with several agents, and vector engines."""
+    """The same for envs that env.workers cannot have: vector engines."""
     end_process(told, shown, "pool=process the worker")
 
 

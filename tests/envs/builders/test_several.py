@@ -33,7 +33,7 @@ def test_the_api_of_the_config_chooses_the_engine(env_id, api, engine):
     env = build(count=2, id=GAMES + env_id, api=api)
     assert type(env) is engine
     assert (env.num, env.name) == (2, GAMES + env_id)
-    assert EnvConfig(api=api).several
+    assert EnvConfig(api=api).agents is None
 
 
 def test_envs_are_seeded_by_purpose_worker_env_and_episode():
@@ -75,10 +75,10 @@ def test_arguments_places_limits_and_wrappers_reach_the_envs():
     cut.reset()
     action = {agent: np.zeros(1, int) for agent in cut.agents}
     assert [bool(cut.step(action).ended) for _ in range(4)] == [False, True, False, True]
-    wrapped = build(factory=Pairing, api="parallel", train_wrappers=("envs.test_multi_build:Wrapped",))
+    wrapped = build(factory=Pairing, api="parallel", train_wrappers=("envs.builders.test_several:Wrapped",))
     assert type(wrapped.envs[0]).__name__ == "Wrapped"
     assert isinstance(
-        build(factory=Pairing, api="parallel", eval_wrappers=("envs.test_multi_build:Wrapped",)).envs[0], Pairing
+        build(factory=Pairing, api="parallel", eval_wrappers=("envs.builders.test_several:Wrapped",)).envs[0], Pairing
     )
 
 
@@ -88,6 +88,18 @@ class Wrapped:
 
     def __getattr__(self, name):
         return getattr(self.env, name)
+
+
+@pytest.mark.parametrize(
+    ("name", "api"), [("Pairing", "parallel"), ("Verdicts", "turns"), ("Visitors", "parallel"), ("Shifts", "dict")]
+)
+def test_our_games_have_names_and_their_old_paths_still_build(name, api):
+    for env_id in (f"rookery/{name}-v0", f"rookery.envs.games:{name}", GAMES + name):
+        assert type(build(id=env_id, api=api).envs[0]).__name__ == name
+    assert check_env(f"rookery/{name}-v0", api=api).ok
+    assert "Set env.api to one of parallel, turns, dict" in check_env(f"rookery/{name}-v0").problems[0]
+    with pytest.raises(ConfigError, match=r"has several agents: set env\.api to one of"):
+        make(EnvConfig(id=f"rookery/{name}-v0"), count=1, purpose="train", streams=Streams(0))
 
 
 def test_a_registered_name_of_ones_own_can_be_used():
@@ -109,8 +121,7 @@ def test_a_registered_name_of_ones_own_can_be_used():
         ({"id": GAMES + "Pairing", "api": "turns"}, "Pairing cannot be used with this env.api: it has no last, observe"),
         ({"id": GAMES + "Pairing", "api": "parallel", "kwargs": {"x": 1}}, r"cannot be made with env.kwargs=\{'x': 1\}"),
         ({"id": GAMES + "Pairing", "api": "parallel", "engine": "native"}, "env.engine=native cannot be used with env.api=parallel"),
-        ({"id": GAMES + "Pairing", "api": "parallel", "on_bad": "drop"}, "env.on_bad=drop cannot be used"),
-        ({"id": GAMES + "Pairing", "api": "parallel", "wrappers": ("reward_clip",)}, "'reward_clip' is for one agent"),
+        ({"id": GAMES + "Pairing", "api": "parallel", "wrappers": ("atari",)}, "'atari' is for one agent"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_built_is_told(config, told):

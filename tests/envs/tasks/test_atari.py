@@ -287,6 +287,6 @@ def test_a_preset_trains_on_signs_and_lives_and_is_judged_on_whole_games(preset)
     config = EnvConfig(**registry.lookup("preset", preset)["env"])
     train, judged = (single(config, purpose=purpose) for purpose in ("train", "eval"))
     assert [layer.__class__.__name__ for layer in layers(train)] == ["RewardClip", "LifeLoss", "Atari", "AtariEnv"]
-    assert train.get_wrapper_attr("sign") is True
+    assert train.get_wrapper_attr("layer").sign is True
     assert [layer.__class__.__name__ for layer in layers(judged)] == ["Atari", "AtariEnv"]
     assert config.stack == 4

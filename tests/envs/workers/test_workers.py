@@ -14,6 +14,7 @@ from gymnasium import spaces
 from rookery.core.errors import EnvError
 from rookery.envs.engines.inprocess import InProcess
 from rookery.envs.faults import FaultConfig
+from rookery.envs.multi.one_agent import AsVector, OneAgent
 from rookery.envs.workers.parent import Workers
 
 pytestmark = pytest.mark.slow
@@ -75,17 +76,23 @@ def seed_of(i, episode):
     return 1000 * i + 17 * episode + 3
 
 
-def group(lo, hi, make=Walk, **kwargs):
+class Rotten(Walk):
+    """Two episodes of three hold an infinite reward at their second step."""
+
+    def step(self, action):
+        obs, reward, *rest = super().step(action)
+        return obs, np.inf if self.t == 2 and self.seed_ % 3 else reward, *rest
+
+
+def group(lo, hi, make=Walk, on_bad="raise", **kwargs):
     told = [{**kwargs, "index": i} if make is Faulty else kwargs for i in range(lo, hi)]
-    return InProcess([make(**each) for each in told], seed_of, name="walk", first=lo)
+    return InProcess([make(**each) for each in told], seed_of, name="walk", first=lo, on_bad=on_bad)
 
 
 def workers(num=5, processes=2, make=Walk, start="fork", faults=None, kind=Workers, **kwargs):
-    both = Walk.observation_space, Walk.action_space
     faults = faults or FaultConfig(backoff_seconds=0.0)
-    return kind(
-        partial(group, make=make, **kwargs), both, num, processes=processes, start=start, faults=faults, name="walk"
-    )
+    made = partial(group, make=make, **kwargs)
+    return AsVector(kind(made, OneAgent(group(0, 1)), num, processes=processes, start=start, faults=faults))
 
 
 def rolled(env, rows, seed=0, reset=True):
@@ -132,6 +139,24 @@ def test_limits_are_those_of_one_process(steps, episodes):
             assert [e.env for e in mine.ended] == [e.env for e in theirs.ended]
             assert mine.obs["at"].tolist() == theirs.obs["at"].tolist()
             assert mine.reward.tolist() == theirs.reward.tolist()
+    finally:
+        env.close()
+
+
+@pytest.mark.parametrize(("steps", "episodes"), [(None, None), (None, 1), (4, 1), (3, None)])
+def test_dropped_episodes_and_what_is_stepped_behind_them_are_those_of_one_process(steps, episodes):
+    env, alone = workers(make=Rotten, on_bad="drop"), group(0, 5, make=Rotten, on_bad="drop")
+    env.reset(), alone.reset()
+    both, dropped = [], 0
+    try:
+        for _ in range(40):
+            both = [each.step(np.ones(5, int), steps, episodes) for each in (env, alone)]
+            for key in ("valid", "reward", "terminated", "truncated"):
+                assert getattr(both[0], key).tolist() == getattr(both[1], key).tolist()
+            assert both[0].cut == both[1].cut
+            assert [end.env for end in both[0].ended] == [end.env for end in both[1].ended]
+            dropped += len(both[0].cut)
+        assert dropped > 5
     finally:
         env.close()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import re
 import subprocess
 import sys
@@ -10,6 +11,7 @@ from collections.abc import Iterator
 import pytest
 
 from rookery.core import registry
+from rookery.core.catalogue import MOVED
 from rookery.core.errors import ConfigError
 
 
@@ -143,3 +145,39 @@ def test_every_builtin_name_can_be_loaded(kind: str) -> None:
     for entry in registry.entries(kind):
         assert registry.lookup(kind, entry.name) is not None
         assert entry.summary
+
+
+OLD = {  # paths of earlier versions, as configs may name them
+    "games": ("Game", "Pairing", "Verdicts", "Visitors", "Shifts"),
+    "goals": ("GoalEnv", "BitFlip", "Reach"),
+    "probes": ("Probe", "Constant", "Obs", "Discount", "Action", "ObsAction", "Endless", "Memory", "Mask", "Nested"),
+    "chains": ("Chain",),
+    "partial": ("NoVelocity", "cartpole"),
+    "atari": ("Atari", "LifeLoss"),
+    "multi": ("MultiEnv",),  # today a package of this name
+    "workers": ("Workers",),
+}
+
+
+@pytest.mark.parametrize("path", [f"rookery.envs.{module}:{name}" for module, all_ in OLD.items() for name in all_])
+def test_paths_of_envs_of_earlier_versions_still_lead_to_them(path: str) -> None:
+    module, _, name = path.partition(":")
+    assert registry.load(path) is registry.load(f"{MOVED[module]}:{name}")
+
+
+def test_every_module_that_moved_is_where_the_table_says() -> None:
+    assert len(MOVED) > 100
+    assert [new for new in MOVED.values() if importlib.util.find_spec(new) is None] == []
+
+
+def test_who_types_an_old_path_is_told_the_new_one_once(caplog: pytest.LogCaptureFixture) -> None:
+    registry._MOVED_TOLD.clear()
+    for _ in range(2):
+        registry.load("rookery.envs.games:Pairing")
+    told = [record.getMessage() for record in caplog.records if record.name == "rookery.core.registry"]
+    assert told == ["the module rookery.envs.games is now rookery.envs.tasks.games: please write it so"]
+
+
+def test_a_module_of_ours_that_never_was_is_still_an_error() -> None:
+    with pytest.raises(ConfigError, match=r"no module 'rookery\.envs\.gamez'"):
+        registry.load("rookery.envs.gamez:Pairing")

@@ -5,17 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import gymnasium
 from gymnasium.vector import VectorEnv as GymnasiumVector
 
 from rookery.core import registry
 from rookery.core.errors import ConfigError
 from rookery.core.rng import Streams
 from rookery.core.system.cpus import cpu_quota
+from rookery.envs.builders.multi import ENGINES, around_agents, spoken, together
 from rookery.envs.builders.single import Factory, Purpose, name_of, single
 from rookery.envs.config import EnvConfig
 from rookery.envs.engines.inprocess import InProcess
-from rookery.envs.vector import VectorEnv
+from rookery.envs.multi.engine import Agents
+from rookery.envs.multi.env import MultiEnv
+from rookery.envs.multi.one_agent import at_table
 from rookery.envs.watchdog import Watchdog, end_process
 
 
@@ -30,6 +32,7 @@ class Group:
     count: int
     factory: Factory | None
     modules: tuple[str, ...] = ()  # of the user, which may register names
+    several: bool = False  # agents
 
     def seed_of(self, i: int, episode: Any) -> int:
         return self.streams.seed_of(self.purpose, self.worker, i, episode)
@@ -37,51 +40,60 @@ class Group:
     def one(self, i: int) -> Any:
         """Env i."""
         places = {"purpose": self.purpose, "worker": self.worker, "index": i, "count": self.count}
-        return single(self.config, factory=self.factory, **places)  # type: ignore[arg-type]
+        return (together if self.several else single)(self.config, factory=self.factory, **places)  # type: ignore[arg-type]
 
-    def __call__(self, start: int, stop: int, first: gymnasium.Env | None = None) -> InProcess:
+    def __call__(self, start: int, stop: int, first: Any = None) -> InProcess | Agents:
         """Envs `start` to `stop` − 1 in this process; `first`: the first of them, if it is there already."""
         registry.import_again(self.modules)
         envs = [self.one(start) if first is None else first, *(self.one(i) for i in range(start + 1, stop))]
         config, name = self.config, name_of(self.config, self.factory)
         own: dict[str, Any] = {"name": name, "worker": self.worker, "on_bad": config.on_bad, "first": start}
-        return InProcess(envs, self.seed_of, **own, faults=config.faults, remake=self.one)
+        if not self.several:
+            return InProcess(envs, self.seed_of, **own, faults=config.faults, remake=self.one)
+        own |= {"max_episode_steps": config.max_episode_steps, "wrappers": around_agents(config, self.purpose)}
+        return ENGINES[spoken(envs[0], config.api)](envs, self.seed_of, **own)
 
-    def watched(self, first: gymnasium.Env) -> InProcess:
+    def watched(self, first: Any = None) -> InProcess | Agents:
         """All of them in this process, with a watchdog that ends the process if one hangs."""
         engine = self(0, self.count, first)
         engine.on_close = Watchdog(engine, self.config.faults, end_process).stop
         return engine
 
 
-def in_processes(group: Group) -> VectorEnv:
+def in_processes(group: Group) -> MultiEnv:
     """The envs in worker processes, as `env.workers` says. Evaluation waits for every env, also with `async`."""
     from rookery.envs.workers.asynchronous import AsyncWorkers
     from rookery.envs.workers.parent import Workers
 
     config, wanted = group.config, group.config.workers
-    if config.engine in ("native", "envpool"):
+    if config.engine in ("native", "envpool") or (group.several and wanted.mode == "async"):
         raise ConfigError(refusal(config))
-    model = group.one(0)
-    if isinstance(model, GymnasiumVector):
-        model.close()
+    first = group.one(0)
+    if isinstance(first, GymnasiumVector):
+        first.close()
         raise ConfigError(
             f"env.workers={wanted.mode} steps single envs in processes, but {name_of(config, group.factory)} is a gymnasium VectorEnv, "
             "which has ways of its own. Set env.workers=inline"
         )
-    both = model.observation_space, model.action_space
+    model = at_table(group(0, 1, first))
     model.close()
     own: dict[str, Any] = {"processes": min(wanted.processes or cpu_quota(), group.count), "start": wanted.start}
-    own |= {"faults": config.faults, "name": name_of(config, group.factory)}
+    own["faults"] = config.faults
     if wanted.mode == "async" and group.purpose == "train":
         ready = wanted.ready if wanted.ready >= 1 else wanted.ready * group.count
-        return AsyncWorkers(group, both, group.count, ready=int(-(-ready // 1)), **own)
-    return Workers(group, both, group.count, give_up=group.purpose == "train", **own)
+        return AsyncWorkers(group, model, group.count, ready=int(-(-ready // 1)), **own)
+    return Workers(group, model, group.count, give_up=group.purpose == "train", **own)
 
 
 def refusal(config: EnvConfig) -> str:
-    """Why an engine of its own cannot be put into worker processes."""
+    """Why such envs cannot be put into worker processes."""
+    mode = config.workers.mode
+    if config.engine not in ("native", "envpool"):
+        return (
+            f"env.workers={mode} is for envs with one agent, but env.api={config.api} has several, who may wait for one another. "
+            "Set env.workers=subprocess, which steps the envs at once too"
+        )
     return (
-        f"env.workers={config.workers.mode} steps single envs in processes, but env.engine={config.engine} steps all of them in one call. "
+        f"env.workers={mode} steps single envs in processes, but env.engine={config.engine} steps all of them in one call. "
         "Set env.workers=inline, or env.engine=gymnasium"
     )

@@ -11,11 +11,11 @@ from typing import Any
 from rookery.core import registry
 from rookery.core.errors import ConfigError
 from rookery.core.rng import Streams
-from rookery.envs.builders.single import Factory, Purpose, arguments, called, name_of, wrappers_for
-from rookery.envs.config import SEVERAL, EnvConfig
+from rookery.envs.builders.single import Factory, Purpose, arguments, called, wrappers_for
+from rookery.envs.config import SEVERAL, EnvConfig, Wrappers
 from rookery.envs.multi.engine import Agents, DictAgents, ParallelAgents, TurnAgents
 from rookery.envs.multi.env import MultiEnv
-from rookery.envs.watchdog import Watchdog, end_unworkable
+from rookery.envs.multi.wrapped import sorted_out
 from rookery.envs.wrappers import wrap
 
 ENGINES: dict[str, type[Agents]] = {"parallel": ParallelAgents, "turns": TurnAgents, "dict": DictAgents}
@@ -33,15 +33,12 @@ def make_multi(
     factory: Factory | None = None,
 ) -> MultiEnv:
     """`count` envs of one worker. Env i is reset for its episode e with `streams.seed_of(purpose, worker, i, e)`."""
-    seed_of = lambda i, episode: streams.seed_of(purpose, worker, i, episode)  # noqa: E731
-    name = name_of(config, factory)
-    envs = [
-        together(config, purpose=purpose, worker=worker, index=i, count=count, factory=factory) for i in range(count)
-    ]
-    engine = ENGINES[spoken(envs[0], config.api)]
-    made = engine(envs, seed_of, name=name, worker=worker, max_episode_steps=config.max_episode_steps)
-    made.on_close = Watchdog(made, config.faults, end_unworkable).stop
-    return made
+    from rookery.envs.builders.groups import Group, in_processes  # it builds on this module
+
+    group = Group(config, purpose, streams, worker, count, factory, registry.imported(), several=True)
+    env = group.watched() if config.workers.mode == "inline" else in_processes(group)
+    assert isinstance(env, MultiEnv)
+    return env
 
 
 def together(
@@ -53,17 +50,25 @@ def together(
     count: int = 1,
     factory: Factory | None = None,
 ) -> Any:
-    """One env with several agents, in its wrappers."""
+    """One env with several agents, in those of its wrappers that are put around the env itself."""
     if (config.id is None) == (factory is None):
         both = "both env.id and a factory are given" if factory else "env.id is missing and no factory is given"
         raise ConfigError(f"{both}: give one of them, for example env.id=pettingzoo.classic:tictactoe_v3")
-    chosen = wrappers_for(config, purpose)
-    _refuse(config, [one if isinstance(one, str) else one.name for one in chosen])
+    if config.engine in ("native", "envpool"):
+        raise ConfigError(
+            f"env.engine={config.engine} cannot be used with env.api={config.api}: use env.engine=gymnasium"
+        )
+    chosen, _ = sorted_out(wrappers_for(config, purpose), config.api)
     target = factory if factory is not None else target_of(str(config.id), config.api)
     places = {"worker": worker, "index": index, "num_envs": count}
     env = called(target, config.id or repr(target), arguments(config, places), places, by_name=True)
     spoken(env, config.api)
     return wrap(env, chosen)
+
+
+def around_agents(config: EnvConfig, purpose: Purpose) -> Wrappers:
+    """The built-in wrappers, which are put around every agent."""
+    return sorted_out(wrappers_for(config, purpose), config.api)[1]
 
 
 def target_of(env_id: str, api: str) -> Any:
@@ -132,17 +137,3 @@ def spoken(env: Any, api: str) -> str:
             f"env.api={api}, but {type(env).__name__} is one of PettingZoo's {known} envs: set env.api={known}"
         )
     return api
-
-
-def _refuse(config: EnvConfig, wrappers: list[str]) -> None:
-    """What is known for one agent only is an error, not ignored."""
-    if config.engine in ("native", "envpool"):
-        raise ConfigError(
-            f"env.engine={config.engine} cannot be used with env.api={config.api}: use env.engine=gymnasium"
-        )
-    if config.on_bad == "drop":
-        raise ConfigError(f"env.on_bad=drop cannot be used with env.api={config.api}: use env.on_bad=raise")
-    if single := [name for name in wrappers if ":" not in name]:
-        raise ConfigError(
-            f"the wrapper {single[0]!r} is for one agent, env.api={config.api} has several: use one of PettingZoo's, as module:Class"
-        )

@@ -15,9 +15,10 @@ from rookery.core import registry
 from rookery.core.errors import ConfigError, EnvError, RookeryError
 from rookery.core.rng import Streams
 from rookery.envs.adapters import FourTuple, accepts
-from rookery.envs.config import EnvConfig, Wrappers
+from rookery.envs.config import SEVERAL, EnvConfig, Wrappers
 from rookery.envs.engines.gym_vector import FromVector
 from rookery.envs.faults import ERRORS
+from rookery.envs.multi.one_agent import AsVector
 from rookery.envs.tasks import chain, goals, no_velocity, probes
 from rookery.envs.vector import VectorEnv
 from rookery.envs.wrappers import wrap
@@ -47,7 +48,7 @@ def make(
 
     group = Group(config, purpose, streams, worker, count, factory, registry.imported())
     if config.workers.mode != "inline":
-        return in_processes(group)
+        return AsVector(in_processes(group))
     if config.engine != "gymnasium":
         from rookery.envs.builders.engines import vectorised  # so does this
 
@@ -59,7 +60,9 @@ def make(
         name = name_of(config, factory)
         made = FromVector(checked(first, count, config, purpose), group.seed_of, name=name, worker=worker)
         return made.watched(config.faults)
-    return group.watched(first)
+    engine = group.watched(first)
+    assert isinstance(engine, VectorEnv)
+    return engine
 
 
 def single(
@@ -106,6 +109,8 @@ def adapted(env: Any, api: str) -> gymnasium.Env:
     if missing:
         raise ConfigError(f"{type(env).__name__} is not an env: it has no {', '.join(missing)}")
     modern = isinstance(env, gymnasium.Env)
+    if hasattr(env, "possible_agents") and not modern:
+        raise ConfigError(f"{type(env).__name__} has several agents: set env.api to one of {', '.join(SEVERAL)}")
     if api == "four" or (api == "auto" and not accepts(env.reset, "seed")):
         return FourTuple(env)
     if modern:

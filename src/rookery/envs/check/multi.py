@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
+from rookery.core import registry
 from rookery.core.errors import ConfigError, RookeryError
 from rookery.core.spec import MASK, describe
 from rookery.core.tree import Tree, leaves
@@ -30,13 +31,14 @@ def speaks_for_several(target: Any, api: str) -> bool:
     """Whether `check_multi` is the check for this target: an env.api of several agents, or an env of PettingZoo's kinds."""
     if api != "auto" or not isinstance(target, str):
         return api in ENGINES or (api == "auto" and api_of(target) is not None)
-    if ":" not in target:
+    if ":" not in target and target not in registry.names("env"):
         return False
     try:
         found = named(target)
     except ConfigError:  # for instance a gymnasium id; the check for one agent says what is wrong
         return target.startswith("pettingzoo")
-    return bool(makers_of(found)) if isinstance(found, ModuleType) else api_of(found) is not None
+    several = api_of(found) is not None or hasattr(found, "possible_agents")
+    return bool(makers_of(found)) if isinstance(found, ModuleType) else several
 
 
 def check_multi(target: Any, report: Report, *, episodes: int, seed: int, max_steps: int, api: str) -> Report:
@@ -107,10 +109,7 @@ def _play(env: MultiEnv, report: Report, episodes: int, max_steps: int) -> tuple
             rows[agent] += int(step.valid[0])
         if not ends:
             actions.append(given)
-            moments.append(
-                _bytes(env)
-                + str([(s.reward[0], s.terminated[0], s.truncated[0]) for s in out.agents.values()]).encode()
-            )
+            moments.append(_moment(env, out))
         if out.ended:
             ends, left = [*ends, *out.ended], max_steps
     report.facts["steps_per_second"] = round(steps / max(time.perf_counter() - start, 1e-9))
@@ -156,11 +155,7 @@ def _check_seeding(
         for given in actions:
             if given.keys() != {agent for agent, acting in env.acting.items() if acting[0]}:
                 break
-            out = env.step(given)
-            again.append(
-                _bytes(env)
-                + str([(s.reward[0], s.terminated[0], s.truncated[0]) for s in out.agents.values()]).encode()
-            )
+            again.append(_moment(env, env.step(given)))
         same = same and again == moments
     report.facts["deterministic"] = same
     report.facts["resume"] = "exact" if same else "approximate"

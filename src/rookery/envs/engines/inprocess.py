@@ -26,11 +26,9 @@ from rookery.envs.actions import not_finite, quicken, split
 from rookery.envs.boundary import LARGEST, BadValue, number, reset_problem, step_problem
 from rookery.envs.faults import ERRORS, FaultConfig, Raised, Renewal, failure
 from rookery.envs.told_calls import BEFORE, Call, Settings
-from rookery.envs.vector import ENDLESS, SeedOf, Step, VectorEnv, closely, same_spaces
+from rookery.envs.vector import DROPS, ENDLESS, SeedOf, Step, VectorEnv, closely, same_spaces
 
 log = logging.getLogger(__name__)
-
-DROPS = 100  # dropped episodes in a row until an env that is told to drop is given up
 
 
 class InProcess(VectorEnv):

@@ -40,6 +40,7 @@ class Told:
 class ApiAdapter(ABC):
     """One env behind one common face."""
 
+    limit: int | None = None  # env steps until everybody is cut off
     needs: tuple[str, ...] = ("reset", "step", "possible_agents", "observation_space", "action_space")
 
     def __init__(self, env: Any):

@@ -14,22 +14,23 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from rookery.core.errors import ConfigError, Diverged, EnvError, UsageError
-from rookery.core.registry import did_you_mean
 from rookery.core.spec import describe, spec_of
-from rookery.core.tree import Tree, tree_copy_into
+from rookery.core.tree import Tree, tree_copy_into, tree_map
 from rookery.envs.action_log import ActionLog, check_count, same_bits
-from rookery.envs.actions import not_finite, shape_problem, split
+from rookery.envs.actions import not_finite, split
 from rookery.envs.boundary import Receiver
+from rookery.envs.config import Wrappers
 from rookery.envs.multi.apis import ApiAdapter, Dicts, Parallel, Turns
 from rookery.envs.multi.env import MultiEnv, MultiStep
-from rookery.envs.multi.table import Table
+from rookery.envs.multi.table import NotFinite, Table
+from rookery.envs.multi.wrapped import in_layers
 from rookery.envs.told_calls import BEFORE, Call, Settings
-from rookery.envs.vector import SeedOf, Step
+from rookery.envs.vector import DROPS, SeedOf, Step
 
 log = logging.getLogger(__name__)
 
@@ -47,25 +48,34 @@ class Agents(MultiEnv):
         name: str = "env",
         worker: int = 0,
         max_episode_steps: int | None = None,
+        on_bad: Literal["raise", "drop"] = "raise",
+        first: int = 0,
+        wrappers: Wrappers = (),
     ):
-        adapters = [self.adapter(env) for env in envs]
+        adapters = [self._adapted(env, max_episode_steps, wrappers) for env in envs]
         pairs = {agent: adapters[0].spaces(agent) for agent in adapters[0].agents}
         obs_spaces, action_spaces = ({agent: pair[k] for agent, pair in pairs.items()} for k in (0, 1))
         super().__init__(len(envs), obs_spaces, action_spaces, name)
-        self.envs, self.worker = list(envs), worker
+        self.envs, self._drop_bad = list(envs), on_bad == "drop"
+        self._first = first  # number of the first of these envs, if others are elsewhere
         self.receivers = {agent: Receiver(space, self.obs_spec[agent], self.num) for agent, space in obs_spaces.items()}
         self.obs = {agent: receiver.obs for agent, receiver in self.receivers.items()}
         self.out = MultiStep({agent: self._holes(obs) for agent, obs in self.obs.items()})
         self._same_agents(adapters)
         self._seed_of, self._settings = seed_of, Settings(len(envs))
         self._tables = [
-            Table(adapter, i, self, partial(self._seed, i), worker=worker, limit=max_episode_steps)
+            Table(adapter, i, self, partial(self._seed, i), worker=worker, first=first)
             for i, adapter in enumerate(adapters)
         ]
         self._split = {agent: split(space) for agent, space in action_spaces.items()}
         self._logs = {agent: ActionLog(spec, self.num, self._forgotten) for agent, spec in self.action_spec.items()}
         self._ready = False
         self.on_close: Callable[[], None] = lambda: None
+
+    def _adapted(self, env: Any, limit: int | None, wrappers: Wrappers) -> ApiAdapter:
+        adapter = self.adapter(env)
+        adapter.limit = limit
+        return in_layers(adapter, wrappers)
 
     def _holes(self, obs: Tree) -> Step:
         terminated, truncated, valid = (np.zeros(self.num, np.bool_) for _ in range(3))
@@ -78,7 +88,7 @@ class Agents(MultiEnv):
         for step in self.out.agents.values():
             step.reward[:] = 0.0
             step.terminated[:], step.truncated[:], step.valid[:] = False, False, False
-            step.final = []
+            step.final, step.cut = [], []
 
     @property
     def doing(self) -> tuple[Any, str, bool] | None:
@@ -91,17 +101,33 @@ class Agents(MultiEnv):
     def _seed(self, i: int, episode: int) -> int | None:
         """Of the episode that begins in env i; what env i was told until now came before it."""
         self._settings.begin(i)
-        return self._seed_of(i, episode)
+        return self._seed_of(self._first + i, episode)
 
     def reset(self) -> None:
+        self.begin([0] * self.num)
+
+    @property
+    def episodes(self) -> list[int]:
+        """Number of the running episode of each env."""
+        return [table.episode for table in self._tables]
+
+    def begin(self, episodes: list[int]) -> None:
+        """As `reset`, but with these episodes."""
         self._clear()
-        for table in self._tables:
-            table.begin(0)
-        self._finish()
+        for table, episode in zip(self._tables, episodes):
+            table.drops = 0
+            try:
+                table.begin(episode)
+            except NotFinite as error:
+                self._bad(table, error, {})
+        self._finish({})
         self._ready = True
 
     def step(self, action: dict[str, Tree], steps: int | None = None, episodes: int | None = None) -> MultiStep:
-        acts = self._checked(action)
+        if not self._ready:
+            raise UsageError("step was called before reset")
+        self._check(action)
+        acts = {agent: self._split[agent](rows) for agent, rows in action.items()}
         self._clear()
         count = self.num if steps is None or steps > self.num else max(steps, 0)
         for i in range(count):
@@ -113,23 +139,36 @@ class Agents(MultiEnv):
                 self._logs[agent].add(i, self._tables[i].seats[agent].actions, action[agent])
             try:
                 self._tables[i].step(given)
+            except NotFinite as error:
+                self._bad(self._tables[i], error, action)
             except EnvError as error:
                 self._blame(error, i, action)
                 raise
         if count < self.num:
-            self.out.stepped = np.arange(self.num) < count
-        self._finish()
+            self.out.stepped = np.ones(self.num, np.bool_) if self.out.stepped is None else self.out.stepped
+            self.out.stepped[count:] = False
+        self._finish(action)
         return self.out
 
-    def _finish(self) -> None:
-        """Marks, and the check for NaN and infinity of all envs at once."""
+    def _finish(self, action: dict[str, Tree]) -> None:
+        """The check for NaN and infinity of all envs at once, and marks."""
+        if not all(receiver.sound() for receiver in self.receivers.values()):
+            for table in self._tables:
+                while not self._sound(table, action):
+                    pass  # another episode was begun, and is looked at as well
         self.everyone = True
         for agent, out in self.out.agents.items():
             out.marked = bool(out.final) or not out.valid.all()
             self.everyone = self.everyone and bool(self.acting[agent].all())
-            if not self.receivers[agent].sound():
-                for table in self._tables:
-                    table.examine(agent)
+
+    def _sound(self, table: Table, action: dict[str, Tree]) -> bool:
+        try:
+            for agent in self.agents:
+                table.examine(agent)
+        except NotFinite as error:
+            self._bad(table, error, action)
+            return False
+        return True
 
     def call(self, name: str, *args: Any, **kwargs: Any) -> list[Any]:
         found = [getattr(env, name) for env in self.envs]
@@ -156,6 +195,7 @@ class Agents(MultiEnv):
         envs = state["envs"]
         check_count(len(envs), self.num, self.name)
         self.exactness = state["exactness"]
+        self.renewed[:] = False
         for table in self._tables if envs else ():
             self._restore_env(table, envs[str(table.index)])
         self._clear()  # nothing that was replayed is a row
@@ -176,9 +216,10 @@ class Agents(MultiEnv):
     def _restore_env(self, table: Table, saved: dict[str, Any]) -> None:
         self._settings.restore(table.index, saved.get("settings"))
         if "actions" not in saved:
+            table.episode, table.seed = int(saved["episode"]), saved["seed"]
             self._inexact(f"the running episode was not saved, a new one was begun ({table.where()})")
-            self._tell(table, self._settings.now.values())
-            return table.begin(int(saved["episode"]) + 1)
+            self._anew(table, "")
+            return
         self._tell(table, self._settings.at(table.index, BEFORE))
         table.begin(int(saved["episode"]), saved["seed"])
         given = saved["actions"]
@@ -186,10 +227,9 @@ class Agents(MultiEnv):
         if problem := self._replay(table, acts, saved):
             told = f"{problem}, the env is not deterministic given its seed"
             self._inexact(f"the saved episode could not be replayed: {told} ({table.where()})")
-            return None
+            return
         for agent, receiver in self.receivers.items():  # stale ones too
             tree_copy_into(receiver.obs, table.index, saved["obs"][agent])
-        return None
 
     def _replay(self, table: Table, acts: dict[str, list[Any]], saved: dict[str, Any]) -> str | None:
         """Give the env its actions again; returns what came out differently."""
@@ -201,7 +241,8 @@ class Agents(MultiEnv):
                 return self._anew(table, "it was somebody else's turn")
             table.step({agent: acts[agent][n] for agent, n in turns.items()})
             if table.episode != int(saved["episode"]):
-                self._tell(table, self._settings.now.values())  # its next episode has begun
+                self._tell(table, self._settings.now.values())
+                self.renewed[i] = True  # its next episode has begun
                 return "it ended earlier than before"
         self._tell(table, self._settings.at(i, int(saved["length"])))
         for agent in self.agents:
@@ -214,6 +255,7 @@ class Agents(MultiEnv):
         return None
 
     def _anew(self, table: Table, problem: str) -> str:
+        self.renewed[table.index] = True
         self._tell(table, self._settings.now.values())
         table.begin(table.episode + 1)
         return problem
@@ -224,31 +266,40 @@ class Agents(MultiEnv):
 
     # --- what is wrong ---
 
-    def _checked(self, action: dict[str, Tree]) -> dict[str, list[Any]]:
-        """agent → its actions, one per env, or a sentence about what is wrong with them."""
-        if not self._ready:
-            raise UsageError("step was called before reset")
-        if not isinstance(action, dict):
-            raise UsageError(
-                f"step got a {type(action).__name__}, expected a dict: agent → its actions [{self.num}, …]"
-            )
-        for agent in action:
-            if agent not in self.acting:
-                hint = did_you_mean(str(agent), self.agents)
-                raise UsageError(f"step got an action of {agent!r}, who is none of {list(self.agents)}.{hint}")
-            if not self.acting[agent].any():
-                now = [name for name, acting in self.acting.items() if acting[0]]
-                where = self._tables[0].where(agent)
-                raise UsageError(
-                    f"step got an action of {agent!r}, but it is not its turn in any env: {now} must act ({where})"
-                )
-            if problem := shape_problem(action[agent], self.action_spec[agent], self.num):
-                raise UsageError(f"the actions of {agent!r} in {self.name} have {problem} ({self.num} envs)")
-        for agent, acting in self.acting.items():
-            if agent not in action and acting.any():
-                where = self._tables[int(acting.argmax())].where(agent)
-                raise UsageError(f"step got no action of {agent!r}, who must act ({where})")
-        return {agent: self._split[agent](rows) for agent, rows in action.items()}
+    def _place(self, i: int, agent: str) -> str:
+        return self._tables[i].where(agent)
+
+    def _bad(self, table: Table, error: NotFinite, action: dict[str, Tree]) -> None:
+        """NaN or infinity from an env: raise, or drop the running episode and begin the next one."""
+        if table.length:  # else it came from a reset
+            self._blame(error, table.index, action)
+        if not self._drop_bad:
+            advice = "Mend the env, or set env.on_bad=drop to drop such episodes and go on."
+            raise EnvError(f"{error} {advice}") from error
+        table.drops += 1
+        if table.drops >= DROPS:
+            raise EnvError(f"{error} {DROPS} episodes in a row had to be dropped.") from error
+        self._inexact(f"{error} The episode was dropped")
+        if table.length:  # else a reset was bad: the row before it stays as it is
+            self._drop(table.index)
+        for receiver in self.receivers.values():  # who does not act at once would keep what is not finite
+            tree_map(lambda buffer: buffer.__setitem__(table.index, 0), receiver.obs)
+        try:
+            table.begin(table.episode + 1)
+        except NotFinite as again:
+            self._bad(table, again, {})
+
+    def _drop(self, i: int) -> None:
+        """The rows of env i are holes, after which its episode does not go on."""
+        out = self.out
+        out.stepped = np.ones(self.num, np.bool_) if out.stepped is None else out.stepped
+        out.stepped[i] = False
+        for step in out.agents.values():
+            step.valid[i], step.reward[i], step.terminated[i], step.truncated[i] = False, 0.0, False, False
+            step.final = [(k, obs) for k, obs in step.final if k != i]
+            step.cut.append(i)
+            assert step.infos is not None
+            step.infos[i] = {}
 
     @staticmethod
     def _blame(error: EnvError, i: int, action: dict[str, Tree]) -> None:

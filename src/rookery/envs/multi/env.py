@@ -18,8 +18,11 @@ import numpy as np
 from gymnasium import spaces
 
 from rookery.core.chunk import EpisodeEnd
+from rookery.core.errors import UsageError
+from rookery.core.registry import did_you_mean
 from rookery.core.spec import spec_of
 from rookery.core.tree import Tree
+from rookery.envs.actions import shape_problem
 from rookery.envs.vector import Step
 
 
@@ -74,6 +77,33 @@ class MultiEnv(ABC):
 
         Only the first `steps` envs are stepped, or until `episodes` of them ended: the others are holes, and must act the next time.
         """
+
+    def _check(self, action: dict[str, Tree]) -> None:
+        """A sentence about what is wrong with the actions of a step, if something is."""
+        if not isinstance(action, dict):
+            raise UsageError(
+                f"step got a {type(action).__name__}, expected a dict: agent → its actions [{self.num}, …]"
+            )
+        for agent in action:
+            if agent not in self.acting:
+                hint = did_you_mean(str(agent), self.agents)
+                raise UsageError(f"step got an action of {agent!r}, who is none of {list(self.agents)}.{hint}")
+            if not self.acting[agent].any():
+                now = [name for name, acting in self.acting.items() if acting[0]]
+                raise UsageError(
+                    f"step got an action of {agent!r}, but it is not its turn in any env: {now} must act "
+                    f"({self._place(0, agent)})"
+                )
+            if problem := shape_problem(action[agent], self.action_spec[agent], self.num):
+                raise UsageError(f"the actions of {agent!r} in {self.name} have {problem} ({self.num} envs)")
+        for agent, acting in self.acting.items():
+            if agent not in action and acting.any():
+                place = self._place(int(acting.argmax()), agent)
+                raise UsageError(f"step got no action of {agent!r}, who must act ({place})")
+
+    def _place(self, i: int, agent: str) -> str:
+        """What messages call an agent of env i."""
+        return f"env {i} of {self.name}, agent {agent!r}"
 
     @abstractmethod
     def call(self, name: str, *args: Any, **kwargs: Any) -> list[Any]:

@@ -1,4 +1,7 @@
-"""OneAgent: a VectorEnv at the table, as an env whose only agent is called `agent`. Nothing is copied, nothing is decided here."""
+"""OneAgent: a VectorEnv at the table, as an env whose only agent is called `agent`. AsVector: the way back.
+
+Nothing is copied, nothing is decided here.
+"""
 
 from __future__ import annotations
 
@@ -12,12 +15,20 @@ from rookery.envs.vector import Step, VectorEnv
 AGENT = "agent"
 
 
+def _of(owner: str, name: str) -> Any:
+    """An attribute that is the owner's."""
+    return property(
+        lambda self: getattr(getattr(self, owner), name), lambda self, value: setattr(getattr(self, owner), name, value)
+    )
+
+
 class OneAgent(MultiEnv):
     """Every step is a row, unless it is a hole of the VectorEnv itself: a dead step, a busy env, a dropped episode."""
 
     waits = False
 
-    def __init__(self, vector: VectorEnv):
+    def __init__(self, vector: Any):
+        """A VectorEnv; one that steps a worker's envs has `begin` and `episodes`, too."""
         super().__init__(vector.num, {AGENT: vector.obs_space}, {AGENT: vector.action_space}, vector.name)
         self.vector = vector
         self._out = MultiStep({})
@@ -62,33 +73,52 @@ class OneAgent(MultiEnv):
     def close(self) -> None:
         self.vector.close()
 
+    def begin(self, episodes: list[int]) -> None:
+        """As `reset`, but with these episodes."""
+        self._look(self.vector.begin(episodes))
+
     # what is known of the envs is known of the VectorEnv
+    exactness, given_up, pids, doing = (_of("vector", name) for name in ("exactness", "given_up", "pids", "doing"))
+    wants_infos, renewals, episodes = (_of("vector", name) for name in ("wants_infos", "renewals", "episodes"))
 
-    @property
-    def exactness(self) -> str:  # type: ignore[override]
-        return self.vector.exactness
 
-    @property
-    def renewals(self) -> int:  # type: ignore[override]
-        return self.vector.renewals
+class AsVector(VectorEnv):
+    """The other way round: a table with one agent that acts in every step, for whoever wants a VectorEnv."""
 
-    @property
-    def given_up(self) -> int:  # type: ignore[override]
-        return self.vector.given_up
+    def __init__(self, table: Any):
+        """`table.out` is what every step of it gives."""
+        (agent,) = table.agents
+        super().__init__(table.num, table.obs_spaces[agent], table.action_spaces[agent], table.name)
+        self.table, self.renewed, self._agent, self._out = table, table.renewed, agent, table.out.agents[agent]
 
-    @property
-    def pids(self) -> tuple[int, ...]:  # type: ignore[override]
-        return self.vector.pids
+    def reset(self) -> Tree:
+        self.table.reset()
+        return self._out.obs
 
-    @property
-    def wants_infos(self) -> bool:
-        return self.vector.wants_infos
+    def step(self, action: Tree, steps: int | None = None, episodes: int | None = None) -> Step:
+        return self.table.step({self._agent: action}, steps, episodes).agents[self._agent]
 
-    @wants_infos.setter
-    def wants_infos(self, wanted: bool) -> None:
-        self.vector.wants_infos = wanted
+    def call(self, name: str, *args: Any, **kwargs: Any) -> list[Any]:
+        return self.table.call(name, *args, **kwargs)
+
+    def method(self, name: str) -> Callable[..., Any] | None:
+        return self.table.method(name)
+
+    def state(self) -> dict[str, Any]:
+        return self.table.state()
+
+    def restore(self, state: dict[str, Any]) -> None:
+        self.table.restore(state)
+
+    def close(self) -> None:
+        self.table.close()
+
+    exactness, given_up, pids = (_of("table", name) for name in ("exactness", "given_up", "pids"))
+    wants_infos, renewals = (_of("table", name) for name in ("wants_infos", "renewals"))
 
 
 def at_table(env: VectorEnv | MultiEnv) -> MultiEnv:
     """The env as a table, whatever it was."""
+    if isinstance(env, AsVector):
+        return env.table
     return env if isinstance(env, MultiEnv) else OneAgent(env)

@@ -25,6 +25,10 @@ from rookery.envs.multi.env import MultiStep
 from rookery.envs.vector import CLOSELY
 
 
+class NotFinite(EnvError):
+    """NaN or infinity from an env, for which `env.on_bad=drop` drops the running episode."""
+
+
 class Owner(Protocol):
     """The engine whose column a table is: what it writes into."""
 
@@ -63,14 +67,16 @@ class Table:
         seed_of: Callable[[int], int | None],
         *,
         worker: int = 0,
-        limit: int | None = None,
+        first: int = 0,
     ):
-        self.adapter, self.index, self.owner, self.worker, self.limit = adapter, index, owner, worker, limit
+        self.adapter, self.index, self.owner = adapter, index, owner
+        self._place = f"env {first + index} of worker {worker} ({owner.name})"  # first: number of the owner's first env
         self.seats: dict[str, Seat] = {}
         self.episode, self.length = 0, 0  # length: env steps of the running episode
         self.seed: int | None = None
         self._seed_of = seed_of
         self._closely = dict.fromkeys(owner.agents, CLOSELY)  # observations that still get the full check
+        self.drops = 0  # episodes in a row that had to be dropped
         self.busy = self.resetting = False  # for the watchdog: whether the env's own code is running
 
     def begin(self, episode: int, seed: int | None = None) -> None:
@@ -117,7 +123,7 @@ class Table:
         for agent in self.seats:
             if agent in told.terminated or agent in told.truncated:
                 self._leave(agent, told, agent in told.terminated, agent in told.truncated)
-        if told.over or (self.limit is not None and self.length >= self.limit):
+        if told.over or (self.adapter.limit is not None and self.length >= self.adapter.limit):
             self._end(told)
         elif not told.acting:
             waiting = [agent for agent, seat in self.seats.items() if seat.waiting]
@@ -133,7 +139,7 @@ class Table:
         except BadValue as error:
             raise self.failed(error, agent) from error
         if not -LARGEST <= seat.earned + value <= LARGEST:
-            raise self.failed(f"the reward is {value}", agent)
+            raise self.failed(NotFinite(f"the reward is {value}"), agent)
         seat.total += value
         seat.seen = seat.seen or value != 0.0
         if seat.waiting:
@@ -184,6 +190,7 @@ class Table:
                 unsaid += [agent] if told.over else []
                 self._leave(agent, told, False, True)
         self.owner.out.ended.append(self._summary(unsaid, told))
+        self.drops = 0
         self.begin(self.episode + 1)
 
     def _summary(self, unsaid: list[str], told: Told) -> EpisodeEnd:
@@ -211,17 +218,17 @@ class Table:
     def examine(self, agent: str) -> None:
         """Raise if the observation in the buffer is not sound."""
         if problem := self.owner.receivers[agent].problem(self.index):
-            raise self.failed(problem[0], agent)
+            text, droppable = problem
+            raise self.failed(NotFinite(text) if droppable else text, agent)
 
     def where(self, agent: str | None = None) -> str:
         who = "" if agent is None else f"agent {agent!r}, "
-        told = f"env {self.index} of worker {self.worker} ({self.owner.name}), {who}episode {self.episode}"
-        return f"{told}, seed {self.seed}, step {self.length}"
+        return f"{self._place}, {who}episode {self.episode}, seed {self.seed}, step {self.length}"
 
     def failed(
         self, what: BaseException | str, agent: str | None = None, given: dict[str, Any] | None = None
     ) -> EnvError:
-        plain = isinstance(what, str | BadValue)
+        plain = isinstance(what, str | BadValue | NotFinite)
         text = str(what) if plain else f"{type(what).__name__}: {what}"
         shown = {
             name: act if isinstance(act, dict | tuple) else np.asarray(act).tolist()
@@ -229,6 +236,7 @@ class Table:
         }
         last = f" Actions: {shown}." if shown else ""
         doing = "step" if self.length else "reset"
-        return EnvError(
+        kind = NotFinite if isinstance(what, NotFinite) else EnvError
+        return kind(
             f"{self.where(agent)}: {doing} failed: {text}.{last} `rookery check-env {self.owner.name}` looks at it alone."
         )

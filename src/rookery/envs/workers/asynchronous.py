@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 
 from rookery.core.errors import UsageError
-from rookery.core.tree import Tree, tree_map
-from rookery.envs.vector import Step
-from rookery.envs.workers.child import MARKED
+from rookery.core.tree import Tree, tree_copy_into, tree_map, tree_take
+from rookery.envs.multi.env import MultiStep
+from rookery.envs.workers.child import FLAGS, MARKED
 from rookery.envs.workers.parent import Workers
 from rookery.envs.workers.process import EnvProcess
 
@@ -35,28 +35,28 @@ class AsyncWorkers(Workers):
         self._waiting: dict[Connection, EnvProcess] = {}  # at work
         self._kept: dict[int, bytes] = {}  # answers that nobody has seen yet
         super().__init__(*args, **kwargs)
-        self.ready, out = min(ready, self.num), self._out
-        self._theirs, out.obs = (
-            out.obs,
-            tree_map(np.copy, out.obs),
-        )  # a worker writes into its own while others are read
-        for name in ("reward", "terminated", "truncated", "valid"):
-            setattr(out, name, getattr(out, name).copy())
-        self._busy = out.busy = np.zeros(self.num, np.bool_)
+        self.ready = min(ready, self.num)
+        self._busy, self._stepped = np.zeros(self.num, np.bool_), np.ones(self.num, np.bool_)
+        for agent, step in self.out.agents.items():  # a worker writes into its own while others are read
+            step.obs = self.obs[agent] = tree_map(np.copy, step.obs)
+            for name in ("reward", *FLAGS):
+                setattr(step, name, getattr(step, name).copy())
+            step.busy = self._busy
 
-    def reset(self) -> Tree:
+    def reset(self) -> None:
         self._settle()
         self._forget()
         super().reset()
         self._copy(0, self.num)
-        return self._out.obs
 
-    def step(self, action: Tree, steps: int | None = None, episodes: int | None = None) -> Step:
+    def step(self, action: dict[str, Tree], steps: int | None = None, episodes: int | None = None) -> MultiStep:
         if not self._ready:
             raise UsageError("step was called before reset")
         self._clear()
-        out, lost = self._out, self._send(action, self.num if steps is None else steps)
-        out.marked, out.valid[:], out.reward[:] = True, False, 0.0
+        lost = self._send(action, self.num if steps is None else steps)
+        self._marked, self._stepped[:] = True, False
+        for step in self.out.agents.values():
+            step.valid[:], step.reward[:] = False, 0.0
         self._wait(min(self.ready, int(np.count_nonzero(self._busy))), lost)
         for process in self._there():
             lo, hi = process.rows
@@ -72,7 +72,8 @@ class AsyncWorkers(Workers):
             self._kept.pop(process.number, None)
             self._copy(lo, hi)
         self._trim(steps, episodes)
-        return out
+        self._finish()
+        return self.out
 
     def state(self) -> dict[str, Any]:
         self._settle()
@@ -89,7 +90,7 @@ class AsyncWorkers(Workers):
         self._settle()
         return super()._all(name, *args)
 
-    def _send(self, action: Tree, most: int) -> dict[int, str]:
+    def _send(self, action: dict[str, Tree], most: int) -> dict[int, str]:
         """Give idle envs their actions, as many as may still be stepped; returns number → why of workers that are gone."""
         self._busy[self._quarantined] = False  # given up while it was at work, perhaps between two steps
         idle = [process for process in self._able() if not self._busy[process.rows[0]]]
@@ -97,11 +98,10 @@ class AsyncWorkers(Workers):
         for process in idle:
             rows = slice(*process.rows)
             flying = int(np.count_nonzero(self._busy))
-            if (
-                flying and flying + process.size > most
-            ):  # a group too large for what is left is cut, but only if it must be
+            if flying and flying + process.size > most:  # a group too large for what is left is cut only if it must be
                 continue
-            tree_map(lambda mine, given: mine.__setitem__(rows, given[rows]), self._action, action)  # noqa: B023
+            for agent, given in action.items():
+                tree_copy_into(self._columns[agent].action, rows, tree_take(given, rows))
             self._busy[rows] = True
             chosen.append(process)
         lost = self._submit(chosen, self.num)
@@ -121,32 +121,44 @@ class AsyncWorkers(Workers):
 
     def _deliver(self, process: EnvProcess, answer: bytes) -> None:
         """The rows of a worker that has answered."""
-        (lo, hi), out, arrays = process.rows, self._out, self._shared.arrays
-        marked = answer[:1] == MARKED
+        rows, marked = slice(*process.rows), answer[:1] == MARKED
         self._take(process, answer)
-        out.reward[lo:hi] = arrays["reward"][lo:hi]
-        out.valid[lo:hi] = arrays["valid"][lo:hi] if marked else True
-        for name in ("terminated", "truncated"):
-            getattr(out, name)[lo:hi] = arrays[name][lo:hi] if marked else False
+        self._stepped[rows] = self._shared.arrays["stepped"][rows] if marked else True
+        for agent, step in self.out.agents.items():
+            part = self._columns[agent]
+            step.reward[rows] = part.reward[rows]
+            for name, theirs in part.flags.items():
+                getattr(step, name)[rows] = theirs[rows] if marked else name == "valid"
 
     def _copy(self, lo: int, hi: int) -> None:
         rows = slice(lo, hi)
-        tree_map(lambda mine, theirs: mine.__setitem__(rows, theirs[rows]), self._out.obs, self._theirs)
+        for agent, part in self._columns.items():
+            tree_copy_into(self.obs[agent], rows, tree_take(part.obs, rows))
+        self._look()
+
+    def _look(self) -> None:
+        """Nobody acts in a busy env."""
+        super()._look()
+        for acting in self.acting.values():
+            acting &= ~self._busy
+        self.everyone = self.everyone and not self._busy.any()
 
     def _trim(self, steps: int | None, episodes: int | None) -> None:
         """What came beyond the limits is dropped: it is no part of the run."""
-        out, beyond = self._out, set()
+        out, beyond = self.out, set()
         if steps is not None:
-            beyond |= set(np.flatnonzero(out.valid)[max(steps, 0) :].tolist())
+            beyond |= set(np.flatnonzero(self._stepped)[max(steps, 0) :].tolist())
         if episodes is not None:
             beyond |= {end.env for end in out.ended[max(episodes, 0) :]}
-        for i in beyond:
-            out.valid[i] = out.terminated[i] = out.truncated[i] = False
-            out.reward[i] = 0.0
-        if beyond:
-            out.ended = [end for end in out.ended if end.env not in beyond]
-            out.final = [(i, obs) for i, obs in out.final if i not in beyond]
-            out.cut += sorted(beyond - set(out.cut))
+        if not beyond:
+            return
+        out.ended = [end for end in out.ended if end.env not in beyond]
+        rows = sorted(beyond)
+        self._stepped[rows] = False
+        for step in out.agents.values():
+            step.valid[rows], step.terminated[rows], step.truncated[rows], step.reward[rows] = False, False, False, 0.0
+            step.final = [(i, obs) for i, obs in step.final if i not in beyond]
+            step.cut += sorted(beyond - set(step.cut))
 
     def _settle(self) -> None:
         """Wait until nobody is at work; the answers are kept for the next step."""

@@ -1,7 +1,8 @@
 """A worker: the process that steps one group of envs. It answers requests until its parent is gone.
 
 A request is one byte for the common case, a plain step, or a pickled tuple (only our own live processes talk here). The
-observations, rewards and flags of a step go through shared memory; only what is rare, the ends of episodes, through the pipe.
+observations, rewards, flags and turns of a step go through shared memory (`Columns`, of every agent); only what is rare, the ends of
+episodes, through the pipe.
 """
 
 from __future__ import annotations
@@ -19,14 +20,43 @@ import numpy as np
 from rookery.core.errors import EnvError
 from rookery.core.system.child import ANSWER, HUNG, live, pack, unpack
 from rookery.core.system.shared_memory import Shared
-from rookery.core.tree import flatten, unflatten
+from rookery.core.tree import Tree, flatten, unflatten
 from rookery.envs.engines.inprocess import InProcess
 from rookery.envs.faults import FaultConfig
-from rookery.envs.vector import Step
+from rookery.envs.multi.engine import Agents
+from rookery.envs.multi.env import MultiEnv, MultiStep
+from rookery.envs.multi.one_agent import OneAgent
 from rookery.envs.watchdog import Watchdog
 
 STEP, PLAIN, MARKED = (bytes([c]) for c in b"spm")  # first bytes of messages, beside those of all children
-MakeGroup = Callable[[int, int], InProcess]  # (first env, one after the last) → the engine of this group
+FLAGS = ("terminated", "truncated", "valid")
+MakeGroup = Callable[[int, int], InProcess | Agents]  # (first env, one after the last) → the engine of this group
+
+
+def layout(env: MultiEnv, num: int) -> dict[str, tuple[tuple[int, ...], Any]]:
+    """What `num` envs like this one say and are told, as arrays that several processes see."""
+    arrays: dict[str, tuple[tuple[int, ...], Any]] = {"episode": ((num,), np.int64), "stepped": ((num,), np.bool_)}
+    for k, agent in enumerate(env.agents):
+        for part, spec in (("obs", env.obs_spec[agent]), ("action", env.action_spec[agent])):
+            leaves = flatten(spec).items()
+            arrays |= {f"{k}.{part}.{path}": ((num, *leaf.shape), leaf.dtype) for path, leaf in leaves}
+        arrays |= {f"{k}.{name}": ((num,), np.bool_) for name in (*FLAGS, "acting")}
+        arrays[f"{k}.reward"] = ((num,), np.float32)
+    return arrays
+
+
+class Columns:
+    """The shared arrays of the k-th agent, in all envs or in some."""
+
+    def __init__(self, shared: Shared, k: int, rows: slice = slice(None)):
+        named = {key.partition(".")[2]: array[rows] for key, array in shared.arrays.items() if key.startswith(f"{k}.")}
+        self.obs, self.action = _tree(named, "obs."), _tree(named, "action.")
+        self.reward, self.acting = named["reward"], named["acting"]
+        self.flags = {name: named[name] for name in FLAGS}
+
+
+def _tree(arrays: dict[str, np.ndarray], prefix: str) -> Tree:
+    return unflatten({key.removeprefix(prefix): array for key, array in arrays.items() if key.startswith(prefix)})
 
 
 def serve(
@@ -37,7 +67,7 @@ def serve(
     def make() -> Worker:
         engine = group(*rows)
         Watchdog(engine, faults, partial(_hang, pipe))
-        return Worker(shared, engine, rows)
+        return Worker(shared, engine if isinstance(engine, Agents) else OneAgent(engine), rows)
 
     live(pipe, parent, make)
 
@@ -71,16 +101,14 @@ class Worker:
 
     endures = True
 
-    def __init__(self, shared: Shared, engine: InProcess, rows: tuple[int, int]):
+    def __init__(self, shared: Shared, engine: Agents | OneAgent, rows: tuple[int, int]):
         self.engine, self.first = engine, rows[0]
-        mine = {key: array[rows[0] : rows[1]] for key, array in shared.arrays.items()}
-        self._obs = [(mine[f"obs.{key}"], array) for key, array in flatten(engine.obs).items()]
-        actions = {key.removeprefix("action."): array for key, array in mine.items() if key.startswith("action.")}
-        self._action = unflatten(actions)
-        self._episode = mine["episode"]
-        self._reward = mine["reward"]
-        self._log = Notes()
-        self._flags = {key: mine[key] for key in ("terminated", "truncated", "valid")}
+        mine = slice(*rows)
+        self._columns = {agent: Columns(shared, k, mine) for k, agent in enumerate(engine.agents)}
+        pairs = [(part.obs, engine.obs[agent]) for agent, part in self._columns.items()]
+        self._obs = [(flatten(theirs)[path], own) for theirs, obs in pairs for path, own in flatten(obs).items()]
+        self._episode, self._stepped = shared.arrays["episode"][mine], shared.arrays["stepped"][mine]
+        self._log, self._known = Notes(), "exact"
 
     def answer(self, request: bytes) -> bytes:
         if request == STEP:
@@ -96,49 +124,66 @@ class Worker:
         self.engine.close()
 
     def _step(self, steps: int | None, episodes: int | None, infos: bool) -> bytes:
-        step = self.engine.step(self._action, steps, episodes)
+        acting, everyone = self.engine.acting, self.engine.everyone
+        action = {a: part.action for a, part in self._columns.items() if everyone or acting[a].any()}
+        out = self.engine.step(action, steps, episodes)
         self._publish()
-        self._reward[:] = step.reward
-        told = self._told(step) if step.marked else {}
+        for agent, part in self._columns.items():
+            part.reward[:] = out.agents[agent].reward
+        marked = any(step.marked for step in out.agents.values())
+        told = self._told(out) if marked else {}
         if infos:
-            told["infos"] = step.infos
-        kind = MARKED if step.marked else PLAIN
+            told["infos"] = {agent: step.infos for agent, step in out.agents.items()}
+        if self.engine.exactness != self._known or self.engine.renewals:
+            told |= self._news()
+        kind = MARKED if marked else PLAIN
         return pack(told, kind) if told else kind
 
-    def _told(self, step: Step) -> dict[str, Any]:
-        for key, array in self._flags.items():
-            array[:] = getattr(step, key)
-        for end in step.ended:
-            end.env += self.first
-        final = [(i + self.first, obs) for i, obs in step.final]
-        return {"final": final, "ended": step.ended, "cut": [i + self.first for i in step.cut]} | self._exactness()
+    def _told(self, out: MultiStep) -> dict[str, Any]:
+        """Flags through shared memory, what is rare as a message."""
+        self._stepped[:] = True if out.stepped is None else out.stepped
+        final: dict[str, list[tuple[int, Tree]]] = {}
+        cut: dict[str, list[int]] = {}
+        first = self.first
+        for agent, step in out.agents.items():
+            for name, array in self._columns[agent].flags.items():
+                array[:] = getattr(step, name)
+            final |= {agent: [(i + first, obs) for i, obs in step.final]} if step.final else {}
+            cut |= {agent: [i + first for i in step.cut]} if step.cut else {}
+        for end in out.ended:
+            end.env += first
+        rare = {"final": final, "cut": cut, "ended": out.ended}
+        return {name: part for name, part in rare.items() if part}
 
-    def _exactness(self) -> dict[str, Any]:
-        renewals, self.engine.renewals = self.engine.renewals, 0
-        return {"exactness": self.engine.exactness, "renewals": renewals, "log": self._log.taken()}
+    def _news(self) -> dict[str, Any]:
+        renewals, self._known = self.engine.renewals, self.engine.exactness
+        self.engine.renewals = 0
+        return {"exactness": self._known, "renewals": renewals, "log": self._log.taken()}
 
     def _publish(self) -> None:
         for shared, own in self._obs:
             shared[:] = own
+        for agent, part in self._columns.items():
+            part.acting[:] = self.engine.acting[agent]
         self._episode[:] = self.engine.episodes
 
     def do_reset(self) -> dict[str, Any]:
         self.engine.reset()
-        return self._exactness()
+        return self._news()
 
     def do_call(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
-        return {"found": self.engine.call(name, *args, **kwargs)} | self._exactness()
+        return {"found": self.engine.call(name, *args, **kwargs)} | self._news()
 
     def do_state(self) -> dict[str, Any]:
         return self.engine.state()
 
     def do_restore(self, state: dict[str, Any]) -> dict[str, Any]:
         self.engine.restore(state)
-        return {"renewed": np.array(self.engine.renewed)} | self._exactness()
+        return {"renewed": np.array(self.engine.renewed)} | self._news()
 
     def do_begin(self, episodes: list[int], settings: list[Any]) -> dict[str, Any]:
         """Take the place of a worker that is gone: what the envs were told, then these episodes."""
         for name, args, kwargs in settings:
             self.engine.call(name, *args, **kwargs)
         self.engine.begin(episodes)
-        return self._exactness()
+        return self._news()

@@ -1,7 +1,7 @@
 """Workers: envs stepped in processes of their own, one process per group of envs, through shared memory.
 
-Every group is an `InProcess` engine with the seeds of its envs, so the same actions give the same data as in one process, to the
-bit, and the saved state is the same: a run may go on with another number of workers or with none.
+Every group is an engine (`InProcess`, or `Agents` of envs with several) with the seeds of its envs, so the same actions give the same
+data as in one process, to the bit, and the saved state is the same: a run may go on with another number of workers or with none.
 
 A worker that dies, or does not answer within its deadline, is killed and started anew. Its envs begin their next episodes (the
 seed of env i in episode e does not depend on who steps it), the unfinished ones are dropped (holes named in `Step.cut`), what the
@@ -22,51 +22,55 @@ from multiprocessing.connection import Connection
 from multiprocessing.connection import wait as wait_for
 from typing import Any
 
-import gymnasium
 import numpy as np
 
 from rookery.core.errors import EnvError, UsageError
 from rookery.core.system.child import unpack
 from rookery.core.system.process import WorkerLost
 from rookery.core.system.shared_memory import Shared
-from rookery.core.tree import Tree, flatten, tree_copy_into, unflatten
+from rookery.core.tree import Tree, tree_copy_into
 from rookery.envs.action_log import saved_envs
+from rookery.envs.engines.inprocess import InProcess
 from rookery.envs.faults import FaultConfig
+from rookery.envs.multi.engine import Agents
+from rookery.envs.multi.env import MultiEnv, MultiStep
 from rookery.envs.told_calls import Settings, told_in
-from rookery.envs.vector import Step, VectorEnv
-from rookery.envs.workers.child import MARKED, PLAIN, STEP, MakeGroup
+from rookery.envs.vector import Step
+from rookery.envs.workers.child import FLAGS, MARKED, PLAIN, STEP, Columns, MakeGroup, layout
 from rookery.envs.workers.process import EnvProcess
 
 log = logging.getLogger(__name__)
 PARTING = 3.0  # seconds for all workers together to close their envs
 
 
-class Workers(VectorEnv):
-    """`num` envs in `processes` processes. `group(lo, hi)` makes the engine of some of them, in the process that steps them."""
+class Workers(MultiEnv):
+    """`num` envs in `processes` processes. `group(lo, hi)` makes the engine of some of them, in the process that steps them.
+
+    `model`: an engine of such envs, which may be closed; its agents, spaces and name are theirs.
+    """
 
     def __init__(
         self,
         group: MakeGroup,
-        both: tuple[gymnasium.Space, gymnasium.Space],
+        model: MultiEnv,
         num: int,
         *,
         processes: int,
         start: str = "forkserver",
         faults: FaultConfig | None = None,
-        name: str = "env",
         give_up: bool = True,
     ):
-        super().__init__(num, *both, name)
+        super().__init__(num, model.obs_spaces, model.action_spaces, model.name)
         self.faults, self._group, self._may_give_up = faults or FaultConfig(), group, give_up
-        self._shared = Shared(_layout(self._receiver.obs, self.action_spec, num))
-        arrays, out = self._shared.arrays, self._out
-        out.obs, self._action = _tree(arrays, "obs"), _tree(arrays, "action")
-        out.reward, out.terminated, out.truncated = arrays["reward"], arrays["terminated"], arrays["truncated"]
-        out.valid = arrays["valid"]
-        out.valid[:] = True
+        self.waits = model.waits
+        self._shared = Shared(layout(model, num))
+        self._columns = {agent: Columns(self._shared, k) for k, agent in enumerate(self.agents)}
+        self.obs = {agent: part.obs for agent, part in self._columns.items()}
+        self.out = MultiStep({agent: self._rows_of(agent) for agent in self.agents})
+        self._stepped, self._marked = self._shared.arrays["stepped"], True  # marked: flags are to be cleared
         self._told: dict[str, tuple[str, Sequence[Any], dict[str, Any]]] = {}  # method → its last call, for all envs
         self._ready = False
-        self._local: VectorEnv | None = None
+        self._local: InProcess | Agents | None = None
         self._quarantined = np.zeros(num, np.bool_)
         self._fresh = np.zeros(num, np.bool_)  # renewed between two steps: the next row is a hole
         edges = np.linspace(0, num, min(processes, num) + 1).round().astype(int).tolist()
@@ -79,6 +83,11 @@ class Workers(VectorEnv):
                 self._guarded(process, None, self.faults.reset_seconds)
             unfinished.pop_all()
 
+    def _rows_of(self, agent: str) -> Step:
+        part = self._columns[agent]
+        terminated, truncated, valid = (part.flags[name] for name in FLAGS)
+        return Step(part.obs, part.reward, terminated, truncated, valid, infos=[{} for _ in range(self.num)])
+
     @property
     def pids(self) -> tuple[int, ...]:  # type: ignore[override]
         """Of the worker processes that are there now."""
@@ -88,21 +97,23 @@ class Workers(VectorEnv):
     def given_up(self) -> int:  # type: ignore[override]
         return int(np.count_nonzero(self._quarantined))
 
-    def reset(self) -> Tree:
+    def reset(self) -> None:
         self._clear()
         for told in self._all("reset"):
             self._note(told)
         self._ready = True
         self._fresh[:] = False
-        return self._out.obs
+        self._look()
 
-    def step(self, action: Tree, steps: int | None = None, episodes: int | None = None) -> Step:
-        out = self._out
+    def step(self, action: dict[str, Tree], steps: int | None = None, episodes: int | None = None) -> MultiStep:
         if not self._ready:
             raise UsageError("step was called before reset")
-        if out.marked or self._quarantined.any():
+        if self.waits:
+            self._check(action)
+        if self._marked or self._quarantined.any():
             self._clear()
-        tree_copy_into(self._action, ..., action)
+        for agent, rows in action.items():
+            tree_copy_into(self._columns[agent].action, ..., rows)
         count = self.num if steps is None or steps > self.num else max(steps, 0)
         if episodes is None:
             self._step_together([process for process in self._able() if process.rows[0] < count], count)
@@ -110,7 +121,35 @@ class Workers(VectorEnv):
             count = self._step_in_turn(count, episodes)
         if count < self.num or self._quarantined.any() or self._fresh.any():
             self._hole(count)
-        return out
+        self._finish()
+        return self.out
+
+    def summary(self, out: MultiStep) -> Step:
+        return super().summary(out) if self.waits else next(iter(out.agents.values()))
+
+    def _clear(self) -> None:
+        """Undo the marks of the last step: they may be rare, so they are not written anew in each."""
+        self._marked, self._stepped[:] = False, True
+        self.out.ended, self.out.stepped = [], None
+        for step in self.out.agents.values():
+            step.marked = False
+            step.terminated[:], step.truncated[:], step.valid[:] = False, False, True
+            step.final, step.ended, step.cut = [], [], []
+
+    def _finish(self) -> None:
+        """What follows from the marks of all workers together."""
+        if self._marked:
+            self.out.stepped = None if self._stepped.all() else self._stepped
+            for step in self.out.agents.values():
+                step.marked = bool(step.final or step.cut) or not step.valid.all()
+                step.ended = [] if self.waits else self.out.ended  # of an only agent that acts in every step
+        self._look()
+
+    def _look(self) -> None:
+        """Who must act next. Not before the next step does a worker that is renewed between two of them change it."""
+        for agent, part in self._columns.items():
+            self.acting[agent][:] = part.acting
+        self.everyone = all(bool(acting.all()) for acting in self.acting.values())
 
     def call(self, name: str, *args: Any, **kwargs: Any) -> list[Any]:
         if args or kwargs:
@@ -161,6 +200,7 @@ class Workers(VectorEnv):
             if told is not None:
                 self.renewed[lo:hi] = told["renewed"]
                 self._note(told)
+        self._look()
 
     def close(self) -> None:
         there, end = self._there(), time.monotonic() + PARTING
@@ -229,7 +269,7 @@ class Workers(VectorEnv):
         """One worker after the other, until enough episodes ended; returns the envs that were stepped."""
         for process in self._there():
             lo, hi = process.rows
-            left = episodes - len(self._out.ended)
+            left = episodes - len(self.out.ended)
             if lo >= count or left <= 0:
                 return min(count, lo)
             if self._fresh[lo]:
@@ -240,38 +280,36 @@ class Workers(VectorEnv):
             except WorkerLost as error:
                 self._renew(process, str(error))
                 continue
-            if len(self._out.ended) >= episodes:
-                done = np.flatnonzero(~self._out.valid[lo:hi])
-                return lo + int(done[0]) if len(done) else hi
+            if len(self.out.ended) >= episodes:
+                return lo + int(np.flatnonzero(self._stepped[lo:hi])[-1]) + 1  # before it may be dropped episodes
         return count
 
     def _take(self, process: EnvProcess, answer: bytes) -> None:
         process.steps += 1
         if answer == PLAIN:
             return
-        told, out = unpack(answer), self._out
-        if self.wants_infos:
-            self._infos[slice(*process.rows)] = told["infos"]
-        if answer[:1] == PLAIN:
-            return
-        assert answer[:1] == MARKED, answer[:1]
-        out.marked = True
-        out.final += told["final"]
-        out.ended += told["ended"]
-        out.cut += told["cut"]
+        told, steps = unpack(answer) if len(answer) > 1 else {}, self.out.agents
+        self._marked = self._marked or answer[:1] == MARKED
+        for agent, infos in told.get("infos", {}).items():
+            steps[agent].infos[slice(*process.rows)] = infos  # type: ignore[index]  # they are there from the start
+        for agent, final in told.get("final", {}).items():
+            steps[agent].final += final
+        for agent, cut in told.get("cut", {}).items():
+            steps[agent].cut += cut
+        self.out.ended += told.get("ended", ())
         self._note(told)
 
     def _hole(self, start: int) -> None:
-        out = self._out
-        out.marked = True
-        out.valid[start:] = False
-        out.valid[self._quarantined] = False
+        self._marked, self._stepped[start:], self._stepped[self._quarantined] = True, False, False
+        for step in self.out.agents.values():
+            step.valid[start:], step.valid[self._quarantined] = False, False
         for process in self.processes:
             lo, hi = process.rows
             if self._fresh[lo] and lo < start:
                 self._dropped(process)
                 self._fresh[lo:hi] = False
-        out.reward[~out.valid] = 0.0
+        for step in self.out.agents.values():
+            step.reward[~step.valid] = 0.0
 
     # --- when a worker is lost ---
 
@@ -303,10 +341,12 @@ class Workers(VectorEnv):
         self._dropped(process)
 
     def _dropped(self, process: EnvProcess) -> None:
-        (lo, hi), out = process.rows, self._out
-        out.marked = True
-        out.valid[lo:hi], out.reward[lo:hi], out.terminated[lo:hi], out.truncated[lo:hi] = False, 0.0, False, False
-        out.cut += range(lo, hi)
+        """The rows of its envs are holes, after which their episodes do not go on."""
+        rows, self._marked = slice(*process.rows), True
+        self._stepped[rows] = False
+        for step in self.out.agents.values():
+            step.valid[rows], step.reward[rows], step.terminated[rows], step.truncated[rows] = False, 0.0, False, False
+            step.cut += range(*process.rows)
 
     def _begin(self, process: EnvProcess) -> None:
         """The next episodes of a new worker, or of the one after it …"""
@@ -351,18 +391,5 @@ class Workers(VectorEnv):
         self.renewals += told.get("renewals", 0)
         for level, text in told.get("log", ()):
             log.log(level, "%s", text)
-        if told["exactness"] != "exact" and self.exactness == "exact":
-            self.exactness = told["exactness"]
-
-
-def _layout(obs: Tree, action_spec: Tree, num: int) -> dict[str, tuple[tuple[int, ...], Any]]:
-    layout: dict[str, tuple[tuple[int, ...], Any]] = {
-        f"obs.{key}": (array.shape, array.dtype) for key, array in flatten(obs).items()
-    }
-    layout |= {f"action.{key}": ((num, *leaf.shape), leaf.dtype) for key, leaf in flatten(action_spec).items()}
-    layout |= dict.fromkeys(("terminated", "truncated", "valid"), ((num,), np.bool_))
-    return layout | {"reward": ((num,), np.float32), "episode": ((num,), np.int64)}
-
-
-def _tree(arrays: dict[str, np.ndarray], name: str) -> Tree:
-    return unflatten({key.removeprefix(f"{name}."): a for key, a in arrays.items() if key.startswith(f"{name}.")})
+        if self.exactness == "exact":
+            self.exactness = told.get("exactness", "exact")

@@ -155,10 +155,8 @@ def _workers(config: Config) -> Iterator[str]:
     mode = config.env.workers.mode
     if mode == "inline":
         return
-    if config.env.engine in ("native", "envpool"):
+    if config.env.engine in ("native", "envpool") or (config.env.agents != 1 and mode == "async"):
         yield refusal(config.env)
-    if config.env.agents != 1:
-        yield f"env.workers={mode} is for envs with one agent, but env.api={config.env.api} has several. Set env.workers=inline"
     for view in config.views.values():
         if mode == "async" and view.store_kind.once:
             yield (
