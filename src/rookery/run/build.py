@@ -238,7 +238,7 @@ def build_demonstrations(
         streams.numpy("store/demonstrations"),
         n_step=getattr(config.algo, "n_step", 1),
         gamma=config.algo.gamma,
-        from_env=getattr(algo.rule(), "from_env", None),
+        from_env=algo.rule().from_env,
         stack=config.env.stack,
     )
     return rows, demonstrations
