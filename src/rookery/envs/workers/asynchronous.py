@@ -16,7 +16,6 @@ from typing import Any
 
 import numpy as np
 
-from rookery.core.errors import UsageError
 from rookery.core.tree import Tree, tree_map
 from rookery.envs.vector import Step
 from rookery.envs.workers.child import MARKED
@@ -52,8 +51,7 @@ class AsyncWorkers(Workers):
         return self._out.obs
 
     def step(self, action: Tree, steps: int | None = None, episodes: int | None = None) -> Step:
-        if not self._ready:
-            raise UsageError("step was called before reset")
+        self._check_call(action)
         self._clear()
         out, lost = self._out, self._send(action, self.num if steps is None else steps)
         out.marked, out.valid[:], out.reward[:] = True, False, 0.0

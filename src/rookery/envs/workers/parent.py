@@ -31,6 +31,7 @@ from rookery.core.system.process import WorkerLost
 from rookery.core.system.shared_memory import Shared
 from rookery.core.tree import Tree, flatten, tree_copy_into, unflatten
 from rookery.envs.action_log import saved_envs
+from rookery.envs.actions import shape_problem
 from rookery.envs.faults import FaultConfig
 from rookery.envs.told_calls import Settings, told_in
 from rookery.envs.vector import Step, VectorEnv
@@ -98,8 +99,7 @@ class Workers(VectorEnv):
 
     def step(self, action: Tree, steps: int | None = None, episodes: int | None = None) -> Step:
         out = self._out
-        if not self._ready:
-            raise UsageError("step was called before reset")
+        self._check_call(action)
         if out.marked or self._quarantined.any():
             self._clear()
         tree_copy_into(self._action, ..., action)
@@ -111,6 +111,13 @@ class Workers(VectorEnv):
         if count < self.num or self._quarantined.any() or self._fresh.any():
             self._hole(count)
         return out
+
+    def _check_call(self, action: Tree) -> None:
+        """Whatever numpy can broadcast would otherwise reach the shared memory."""
+        if not self._ready:
+            raise UsageError("step was called before reset")
+        if problem := shape_problem(action, self.action_spec, self.num):
+            raise UsageError(f"step of {self.name} got actions of {problem} ({self.num} envs)")
 
     def call(self, name: str, *args: Any, **kwargs: Any) -> list[Any]:
         if args or kwargs:
