@@ -28,7 +28,7 @@ WORDS = {
         "store.batch_size=4",
     ),
     "rainbow": ("algo.atoms=5",),
-    "redq": (*BOX, "algo.critics=3"),
+    "redq": (*BOX, "algo.critics=3", "algo.policy_every=4"),
     "reinforce": ROLLOUT,
     "tqc": (*BOX, "algo.quantiles=4", "algo.drop=1"),
     "trpo": (*ROLLOUT, "algo.minibatches=2"),

@@ -14,7 +14,8 @@ from rookery.envs.engines.native import Native
 from rookery.envs.tasks.games import Pairing, Shifts, Verdicts, Visitors
 from rookery.envs.workers.asynchronous import AsyncWorkers
 from rookery.envs.workers.parent import Workers
-from rookery.testing.env import EnvContract, MultiEnvContract
+from rookery.testing.env import EnvContract
+from rookery.testing.multi_env import MultiEnvContract
 
 
 class Walk(gymnasium.Env):

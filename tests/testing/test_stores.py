@@ -10,7 +10,8 @@ from rookery.data import Demonstrations, Mixture, Replay, ReplayConfig, ReplaySt
 from rookery.data.replay.hindsight import GoalFunctions
 from rookery.data.replay.leaf import stored_spec
 from rookery.data.replay.sequences import Window
-from rookery.testing.store import NUMBER, StoreContract
+from rookery.testing.numbered_steps import NUMBER
+from rookery.testing.store import StoreContract
 
 CAPACITY = 90  # of about 600 steps that are added: rows are overwritten all the time
 

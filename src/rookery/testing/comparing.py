@@ -106,6 +106,8 @@ def random_action(spec: Tree, num: int, rng: np.random.Generator) -> Tree:
 
 
 def _inside(leaf: Leaf, num: int, rng: np.random.Generator) -> np.ndarray:
-    bounded = (np.isfinite(leaf.low) & np.isfinite(leaf.high)) if leaf.low is not None else np.zeros(leaf.shape, bool)  # type: ignore[arg-type]
-    low, high = (np.where(bounded, bound, side) for bound, side in ((leaf.low, -1.0), (leaf.high, 1.0)))
+    nowhere = np.full(leaf.shape, np.inf, np.float32)
+    low, high = (np.asarray(nowhere if bound is None else bound) for bound in (leaf.low, leaf.high))
+    bounded = np.isfinite(low) & np.isfinite(high)
+    low, high = np.where(bounded, low, -1.0), np.where(bounded, high, 1.0)
     return (low + (high - low) * rng.random((num, *leaf.shape))).astype(leaf.dtype)

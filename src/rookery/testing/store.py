@@ -8,8 +8,7 @@
         def make(self, rng):  # for observations of `obs_spec`, actions of `action_spec`, `columns` columns of one collector
             return MyStore(self.obs_spec, self.action_spec, self.columns, gamma=self.gamma, rng=rng)
 
-Observations are numbers that count up in each column, so the number itself says what was done there and what came next: the successor of k is k + 1,
-whether the episode went on (k + 1 is acted on) or ended (k + 1 is its final observation, and the next episode begins with k + 2).
+What it is fed with: `rookery.testing.numbered_steps`.
 """
 
 from __future__ import annotations
@@ -22,26 +21,12 @@ from unittest import SkipTest
 import numpy as np
 import torch
 
-from rookery.core.chunk import Chunk
-from rookery.core.spec import Leaf, zeros
 from rookery.core.tree import Tree, leaves, tree_map
 from rookery.data.store import Store
 from rookery.testing.comparing import assert_same, through_checkpoint
+from rookery.testing.numbered_steps import CHOICE, HOLE, NUMBER, Fact, Steps
 
-NUMBER = Leaf("box", (1,), np.dtype(np.float32))
-CHOICE = Leaf("discrete", (), np.dtype(np.int64), (5,))
-COLUMN = 100_000  # numbers of a column begin at its index times this; float32 counts exactly up to 16 million
-HOLE = 4  # the action of rows in which nothing was decided: nothing else has it
-
-
-@dataclass(frozen=True, slots=True)
-class Fact:
-    """What was done on an observation."""
-
-    action: int
-    reward: float
-    terminated: bool
-    truncated: bool
+ENDLESS = 1000  # batches in a row from a handful of new steps
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,56 +39,6 @@ class Drawn:
     successor: int
     discount: float | None = None  # None: the batch has none
     terminated: bool | None = None
-
-
-class Steps:
-    """Makes chunks of numbered steps, and remembers them."""
-
-    def __init__(self, obs_spec: Tree, columns: int, *, extras: dict[str, Tree] | None = None, holes: float = 0.2):
-        self.obs_spec, self.columns, self.extras, self.holes = obs_spec, columns, extras or {}, holes
-        self.rng = np.random.default_rng(5)
-        self.number = [COLUMN * b for b in range(columns)]  # what is acted on next
-        self.first = [True] * columns
-        self.facts: dict[int, Fact] = {}
-        self.version = 0
-
-    def chunk(self, rows: int) -> Chunk:
-        """Rows [T, B]; about every eighth step ends an episode."""
-        shape = (rows, self.columns)
-        arrays: dict[str, Any] = {name: np.zeros(shape, bool) for name in ("terminated", "truncated", "first", "valid")}
-        arrays |= {"action": np.full(shape, HOLE, np.int64), "reward": np.zeros(shape, np.float32)}
-        numbers, finals = np.zeros(shape), []
-        for t in range(rows):
-            for b in range(self.columns):
-                numbers[t, b] = self.number[b]
-                if self.rng.random() >= self.holes:
-                    finals += self._step(arrays, t, b)
-        rows_of = (
-            arrays | {"obs": self._seen(numbers)} | {name: zeros(spec, *shape) for name, spec in self.extras.items()}
-        )
-        at = np.array([(t, b) for t, b, _ in finals], np.int64).reshape(-1, 2)
-        final_obs = self._seen(np.array([number for *_, number in finals]))
-        return Chunk(rows_of, self._seen(np.array(self.number)), final_obs, at, version=self.version)
-
-    def _step(self, arrays: dict[str, Any], t: int, b: int) -> list[tuple[int, int, int]]:
-        fate, number = self.rng.random(), self.number[b]
-        fact = Fact(int(self.rng.integers(HOLE)), float(self.rng.integers(-4, 5)), fate < 0.07, 0.05 < fate < 0.12)
-        self.facts[number] = fact
-        arrays["valid"][t, b], arrays["first"][t, b] = True, self.first[b]
-        for name in ("action", "reward", "terminated", "truncated"):
-            arrays[name][t, b] = getattr(fact, name)
-        self.first[b] = fact.terminated or fact.truncated
-        self.number[b] += 2 if self.first[b] else 1
-        return [(t, b, number + 1)] if self.first[b] else []
-
-    def _seen(self, numbers: np.ndarray) -> Tree:
-        """Observations of these numbers: every leaf is filled with them."""
-
-        def fill(leaf: Leaf) -> np.ndarray:
-            spread = numbers.reshape(*numbers.shape, *[1] * len(leaf.shape))
-            return np.broadcast_to(spread, (*numbers.shape, *leaf.shape)).astype(leaf.dtype)
-
-        return tree_map(fill, self.obs_spec)
 
 
 class StoreContract:
@@ -143,10 +78,10 @@ class StoreContract:
             chunk = steps.chunk(self.rows)
             store.add(chunk)
             inserted += chunk.steps
-            while store.ready():
+            granted = math.floor(max(0, inserted - self.min_fill) * self.updates_per_step + 1e-9)
+            while store.ready() and updates <= granted:
                 store.sample()
                 updates += 1
-            granted = math.floor(max(0, inserted - self.min_fill) * self.updates_per_step + 1e-9)
             assert updates == granted, f"{inserted} steps grant {granted} updates, the store granted {updates}"
         assert updates > 0, f"{inserted} steps granted no update: set min_fill lower or chunks higher"
 
@@ -259,8 +194,9 @@ class StoreContract:
 
     def _drain(self, store: Store) -> list[dict[str, Tree]]:
         """Copies of all batches that are due, each answered as by an update."""
-        found = []
+        found: list[dict[str, Tree]] = []
         while store.ready():
+            assert len(found) < ENDLESS, f"a store with {store.size} steps is still ready after {ENDLESS} batches"
             batch, keys = store.sample()
             found.append(tree_map(torch.clone, batch))
             if keys is not None:
