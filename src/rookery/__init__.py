@@ -38,6 +38,8 @@ _PUBLIC = {  # name → module that defines it
     "Trainer": "rookery.run.trainer",
     "UsageError": "rookery.core.errors",
     "check_env": "rookery.envs.check.checker",
+    "collate": "rookery.core.batch.collate",
+    "decollate": "rookery.core.batch.collate",
     "evaluate_run": "rookery.run.evaluate",
     "json_schema": "rookery.run.config.resolve",
     "load_config": "rookery.run.config.resolve",
@@ -45,6 +47,7 @@ _PUBLIC = {  # name → module that defines it
     "lookup": "rookery.core.registry",
     "names": "rookery.core.registry",
     "register": "rookery.core.registry",
+    "timestep_collate": "rookery.core.batch.collate",
 }
 
 __all__ = ["__version__", *_PUBLIC]
@@ -57,6 +60,9 @@ if TYPE_CHECKING:
     from rookery.acting.policy import Policy as Policy
     from rookery.algos.base import Algorithm as Algorithm
     from rookery.core.batch.batch import Batch as Batch
+    from rookery.core.batch.collate import collate as collate
+    from rookery.core.batch.collate import decollate as decollate
+    from rookery.core.batch.collate import timestep_collate as timestep_collate
     from rookery.core.errors import CheckpointError as CheckpointError
     from rookery.core.errors import ConfigError as ConfigError
     from rookery.core.errors import Diverged as Diverged

@@ -8,6 +8,8 @@ import pytest
 import torch
 from gymnasium import spaces
 
+from rookery.acting.initial_priority import _Best
+from rookery.acting.noise import Deterministic, DriftingGaussian, GaussianNoise, OrnsteinUhlenbeck
 from rookery.acting.rules import (
     Bernoulli,
     Categorical,
@@ -19,7 +21,7 @@ from rookery.acting.rules import (
     rule_for,
 )
 from rookery.core.errors import ConfigError
-from rookery.core.spec import spec_of
+from rookery.core.spec import Leaf, spec_of
 from rookery.equations.distributions import logp_entropy
 
 
@@ -199,3 +201,64 @@ def test_the_behaviour_density_equals_the_learners():
         tensors = {key: torch.from_numpy(value) for key, value in out.items()}
         logp, _ = logp_entropy(leaf.kind, leaf.sizes, tensors, torch.from_numpy(acted["action"]))
         assert acted["logp"] == pytest.approx(logp.numpy(), rel=1e-4, abs=1e-5), space
+
+
+def everywhere(low: float, high: float) -> Leaf:
+    return spec_of(spaces.Box(np.float32(low), np.float32(high), (2,), np.float32))
+
+
+RULES = {  # every rule of the library with the actions that its env takes
+    "epsilon_greedy": (EpsilonGreedy(), spaces.Discrete(4)),
+    "epsilon_greedy_from_3": (EpsilonGreedy(), spaces.Discrete(4, start=3)),
+    "best_of_initial_priorities": (_Best(), spaces.Discrete(4)),
+    "categorical": (rule_for(spec_of(spaces.Discrete(4))), spaces.Discrete(4)),
+    "categorical_from_minus_2": (rule_for(spec_of(spaces.Discrete(4, start=-2))), spaces.Discrete(4, start=-2)),
+    "several_heads": (rule_for(spec_of(spaces.MultiDiscrete([2, 5]))), spaces.MultiDiscrete([2, 5])),
+    "bernoulli": (rule_for(spec_of(spaces.MultiBinary((2, 3)))), spaces.MultiBinary((2, 3))),
+    "gaussian": (rule_for(everywhere(-2, 2)), spaces.Box(-2, 2, (2,))),
+    "gaussian_without_bounds": (rule_for(everywhere(-np.inf, np.inf)), spaces.Box(-np.inf, np.inf, (2,))),
+    "squashed_gaussian": (SquashedGaussian(everywhere(-2, 6)), spaces.Box(-2, 6, (2,))),
+    "drifting_gaussian": (DriftingGaussian(everywhere(-2, 6), 0.5), spaces.Box(-2, 6, (2,))),
+    "deterministic": (Deterministic(everywhere(-2, 6)), spaces.Box(-2, 6, (2,))),
+    "gaussian_noise": (GaussianNoise(everywhere(0, 9)), spaces.Box(0, 9, (2,))),
+    "ornstein_uhlenbeck": (OrnsteinUhlenbeck(everywhere(-7, -3)), spaces.Box(-7, -3, (2,))),
+}
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_what_the_env_was_given_comes_back_from_the_stored_action(name):
+    rule, space = RULES[name]
+    space.seed(0)
+    start = space.start if isinstance(space, spaces.Discrete) else 0  # rules count from 0, the engine adds the start
+    given = np.stack([np.asarray(space.sample()) - start for _ in range(200)])
+    stored = rule.from_env(given)
+    assert stored.shape == given.shape
+    assert np.allclose(rule.to_env(stored), given, rtol=1e-6, atol=1e-6)  # rescaling rounds the last bits of a float32
+    if given.dtype.kind == "i":
+        assert np.array_equal(rule.to_env(stored), given)
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_a_stored_action_comes_back_from_what_the_env_was_given(name):
+    rule, space = RULES[name]
+    space.seed(1)
+    if isinstance(rule, SquashedGaussian | Deterministic):
+        stored = rng(2).uniform(-1, 1, (200, 2)).astype(np.float32)
+    else:
+        start = space.start if isinstance(space, spaces.Discrete) else 0
+        stored = np.stack([np.asarray(space.sample()) - start for _ in range(200)])
+    assert np.allclose(rule.from_env(rule.to_env(stored)), stored, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("rule", [SquashedGaussian, Deterministic, GaussianNoise, OrnsteinUhlenbeck])
+def test_half_the_way_to_the_bound_is_one_half(rule):
+    leaf = spec_of(spaces.Box(-2, 2, (1,), np.float32))
+    assert rule(leaf).from_env(np.array([[1.0], [-2.0], [0.0]], np.float32)).tolist() == [[0.5], [-1.0], [0.0]]
+    assert rule(leaf).from_env(np.array([[5.0]], np.float32)).tolist() == [[1.0]]  # beyond the bounds: at the bound
+
+
+def test_a_dimension_without_room_is_stored_as_zero():
+    leaf = spec_of(spaces.Box(np.array([3, 0], "f"), np.array([3, 4], "f")))
+    stored = SquashedGaussian(leaf).from_env(np.array([[3.0, 3.0]], np.float32))
+    assert stored.tolist() == [[0.0, 0.5]]  # not 0 / 0
+    assert SquashedGaussian(leaf).to_env(stored).tolist() == [[3.0, 3.0]]

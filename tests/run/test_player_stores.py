@@ -45,9 +45,7 @@ def test_beta_of_a_player_follows_the_steps_of_the_run_however_many_rows_it_has(
     tree = {**VERDICTS, "players": players, "seats": seats, "store": store, "log": {"every_steps": 100}}
     with Trainer(load_config(tree=tree)) as trainer:
         found = [(progress.steps, progress.metrics["player/one/store/beta"]) for progress in trainer]
-    wanted = [
-        (steps, steps / 400) for steps in (100, 200, 300, 400)
-    ]
+    wanted = [(steps, steps / 400) for steps in (100, 200, 300, 400)]
     assert found == [(steps, pytest.approx(beta)) for steps, beta in wanted]
 
 

@@ -82,3 +82,6 @@ class _Best:
 
     def to_env(self, action: np.ndarray) -> np.ndarray:
         return action
+
+    def from_env(self, action: np.ndarray) -> np.ndarray:
+        return action

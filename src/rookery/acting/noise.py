@@ -31,10 +31,8 @@ class Deterministic:
     """The action as it is; the other rules of this file add to it."""
 
     def __init__(self, leaf: Leaf):
-        self.shape, self.to_env = (
-            leaf.shape,
-            SquashedGaussian(leaf).to_env,
-        )  # [−1, 1] → the env's bounds, which it checks
+        scale = SquashedGaussian(leaf)  # [−1, 1] ↔ the env's bounds, which it checks
+        self.shape, self.to_env, self.from_env = leaf.shape, scale.to_env, scale.from_env
 
     def __call__(
         self, out: Arrays, rng: np.random.Generator, knobs: Mapping[str, float], mask: np.ndarray | None, greedy: bool

@@ -29,7 +29,10 @@ _LOG_2PI = math.log(2 * math.pi)
 
 
 class Rule(Protocol):
-    """How outputs become an action."""
+    """How outputs become an action, and how a stored action and the env's become each other.
+
+    Both directions know choices counted from 0, as networks do; the engine adds the start of a Discrete space.
+    """
 
     def __call__(
         self, out: Arrays, rng: np.random.Generator, knobs: Mapping[str, float], mask: np.ndarray | None, greedy: bool
@@ -37,6 +40,10 @@ class Rule(Protocol):
 
     def to_env(self, action: np.ndarray) -> np.ndarray:
         """What the env gets for a stored action."""
+        ...
+
+    def from_env(self, action: np.ndarray) -> np.ndarray:
+        """The stored action for one that the env took: the inverse of `to_env` inside the env's bounds, for demonstrations."""
         ...
 
 
@@ -105,6 +112,9 @@ class EpsilonGreedy:
     def to_env(self, action: np.ndarray) -> np.ndarray:
         return action
 
+    def from_env(self, action: np.ndarray) -> np.ndarray:
+        return action
+
 
 def best_q(q: np.ndarray, mask: np.ndarray | None) -> np.ndarray:
     """max_a Q(s, a) over the legal actions [B]."""
@@ -152,6 +162,9 @@ class Categorical:
     def to_env(self, action: np.ndarray) -> np.ndarray:
         return action
 
+    def from_env(self, action: np.ndarray) -> np.ndarray:
+        return action
+
 
 def draw(logits: np.ndarray, u: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
     """(action, log-probability) by inversion of the cumulative distribution; the mode if u is None."""
@@ -183,6 +196,9 @@ class Bernoulli:
     def to_env(self, action: np.ndarray) -> np.ndarray:
         return action
 
+    def from_env(self, action: np.ndarray) -> np.ndarray:
+        return action
+
 
 class Gaussian:
     """Unsquashed: the unclipped action is stored with its log-probability, the env gets the clipped one."""
@@ -201,6 +217,9 @@ class Gaussian:
 
     def to_env(self, action: np.ndarray) -> np.ndarray:
         return np.clip(action, self.low, self.high)
+
+    def from_env(self, action: np.ndarray) -> np.ndarray:
+        return action
 
 
 class SquashedGaussian:
@@ -237,8 +256,9 @@ class SquashedGaussian:
         return self.middle + self.half * action
 
     def from_env(self, action: np.ndarray) -> np.ndarray:
-        """The stored action for one that the env was given, as demonstrations have it."""
-        return np.clip((action - self.middle) / self.half, -1.0, 1.0)
+        """Beyond the bounds: at the bound. A dimension without room (low = high) is 0."""
+        room = np.where(self.half > 0, self.half, np.float32(1.0))
+        return np.clip((action - self.middle) / room, -1.0, 1.0)
 
 
 def rule_for(action_spec: Any) -> Rule:

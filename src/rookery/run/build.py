@@ -251,7 +251,7 @@ def build_store(player: Player, env: MultiEnv, folder: Path | None) -> Store:
         window=algo.window(),
         memory=algo.memory(),
         goals=GoalFunctions(env.method("compute_reward"), env.method("compute_terminated")),
-        from_env=getattr(algo.rule(), "from_env", None),
+        from_env=algo.rule().from_env,
         stream=player.streams.numpy,
         total_steps=view.train.max_steps,
         folder=folder,

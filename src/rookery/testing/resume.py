@@ -2,6 +2,13 @@
 
     check_exact_resume(["--algo", "dqn", "--env", "my_envs:Mine-v0", "train.max_steps=3000"], folder)
 
+or, as a suite of tests:
+
+    from rookery.testing.resume import ResumeContract
+
+    class TestMine(ResumeContract):
+        words = ["--algo=dqn", "--env=my_envs:Mine-v0", "train.max_steps=3000", "checkpoint.every_steps=300"]
+
 Everything must be equal but what depends on a clock: weights, evaluation returns, all metrics.
 """
 
@@ -13,6 +20,7 @@ import random
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -134,3 +142,19 @@ def check_exact_resume(words: list[str], folder: Path, *, seed: int = 0, kills: 
     if found:
         raise AssertionError("the resumed run differs:\n  " + "\n  ".join(found[:20]))
     return told
+
+
+class ResumeContract:
+    """Inherit it and give the `words` of a run on the command line; it should save a few times and last some seconds."""
+
+    words: list[str] = []
+    kills = 1
+    most = 0.3  # seconds after a checkpoint within which it is killed
+
+    def test_killed_and_resumed_equals_uninterrupted(self) -> None:
+        assert self.words, f"{type(self).__name__} must say in `words` which run it is about"
+        with tempfile.TemporaryDirectory(prefix="rookery-") as place:
+            killed = check_exact_resume(list(self.words), Path(place), kills=self.kills, most=self.most)
+            summary = json.loads((Path(place) / "killed" / "summary.json").read_text())
+        assert killed.kills, "the run was over before it could be killed: make it longer, or save more often"
+        assert summary["exact"] is True, f"the run itself says that it is not exact: {summary['exact']}"

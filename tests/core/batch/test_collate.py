@@ -212,3 +212,13 @@ def test_states_that_are_none_throughout_stay_none():
 def test_what_cannot_be_collated_is_told_with_its_place(function, value, error, message):
     with pytest.raises(error, match=message):
         function(value)
+
+
+def test_sequences_of_batches_become_a_batch_with_states_or_without():
+    over_time = [Batch(obs=np.zeros((3, 2))), Batch(obs=np.ones((3, 2)))]
+    assert isinstance(timestep_collate(over_time), Batch)
+    assert timestep_collate(over_time).obs.shape == (3, 2, 2)
+    steps = [[Batch(obs=np.zeros(2), state=np.ones(1))] * 3] * 4
+    batch = timestep_collate(steps)
+    assert isinstance(batch, Batch)
+    assert batch.state.shape == (3, 4, 1)

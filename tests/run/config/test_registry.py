@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -131,6 +132,14 @@ def test_every_public_name_can_be_used() -> None:
 
     for name in rookery.__all__:
         assert getattr(rookery, name) is not None
+
+
+def test_the_names_that_a_type_checker_sees_are_the_public_ones() -> None:
+    import rookery
+
+    text = Path(rookery.__file__).read_text()
+    seen = {name: module for module, name in re.findall(r"^    from (\S+) import (\w+) as \2$", text, re.M)}
+    assert seen == rookery._PUBLIC
 
 
 def test_an_unknown_public_name_is_an_attribute_error() -> None:

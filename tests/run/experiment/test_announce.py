@@ -17,6 +17,7 @@ from rookery.run.config.config import Config
 from rookery.run.config.resolve import load_config
 from rookery.run.execution import cache_of, choose_mode
 from rookery.run.experiment.experiment import announce
+from rookery.run.report.sinks import Sink, Sinks
 from rookery.run.report.sinks.console import Console
 
 
@@ -69,12 +70,13 @@ def test_one_line_goes_to_the_log_and_to_the_console(caplog: pytest.LogCaptureFi
     parts = build_parts(config("learning.mode=eager"))
     caplog.set_level(logging.INFO, "rookery.run")
     try:
-        announce(parts.players, [object(), console])
+        announce(parts.players, Sinks([Sink(), console]))
+        with parts.players.main.learner.busy("compiling") as say:
+            say("compiled")
     finally:
         parts.pool.close()
-    assert stream.getvalue() == "updates: eager (learning.mode=eager)\n"
+    assert stream.getvalue() == "updates: eager (learning.mode=eager)\ncompiling\ncompiled\n"
     assert "updates: eager (learning.mode=eager)" in caplog.text
-    assert parts.players.main.learner.busy == console.busy
 
 
 def test_without_a_terminal_a_build_is_two_lines() -> None:

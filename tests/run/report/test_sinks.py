@@ -19,9 +19,12 @@ import numpy as np
 import pytest
 from rich.console import Console as RichConsole
 
+from rookery.core import registry
 from rookery.core.errors import UsageError
+from rookery.run.config.resolve import load_config
+from rookery.run.experiment.experiment import Experiment, make_sink
 from rookery.run.experiment.logs import TextLog
-from rookery.run.report.sinks import Background, Histogram, Image, JsonLines, Sinks, Table, TensorBoard, Video
+from rookery.run.report.sinks import Background, Histogram, Image, JsonLines, Sink, Sinks, Table, TensorBoard, Video
 from rookery.run.report.sinks.console import LINE_SECONDS, REFRESH_SECONDS, Console
 
 
@@ -190,7 +193,7 @@ def test_tensorboard_hides_an_attempt_that_was_killed_before_its_first_checkpoin
 # --- fan-out ---
 
 
-class Recorder:
+class Recorder(Sink):
     name = "recorder"
 
     def __init__(self) -> None:
@@ -331,6 +334,105 @@ def test_a_background_sink_gets_everything_in_order_and_its_errors_are_told(
     assert [r.getMessage() for r in caplog.records if "server is down" in r.getMessage()] == [
         "sink failing failed: ConnectionError: server is down; the run goes on"
     ]
+
+
+# --- a sink of one's own ---
+
+
+class OnlyReports(Sink):
+    def __init__(self) -> None:
+        self.seen: list[int] = []
+
+    def report(self, record: dict[str, Any]) -> None:
+        self.seen.append(record["steps"])
+
+
+def test_a_sink_that_only_reports_works_from_the_first_report_to_a_resumed_run(tmp_path: Path) -> None:
+    sink = OnlyReports()
+    sinks = Sinks([sink])
+    sinks.open(tmp_path)
+    sinks.report({"steps": 1})
+    assert sinks.state() == {}  # nothing of it is kept in checkpoints
+    assert sinks.ticks() == []  # nothing is called after every round
+    sinks.restore({"OnlyReports": {"from": "another version"}})
+    sinks.note("a line")
+    with sinks.busy("compiling") as say:
+        say("compiled")
+    sinks.report({"steps": 2})
+    sinks.close()
+    sinks.close()
+    assert sink.seen == [1, 2]
+
+
+def test_an_experiment_takes_a_sink_that_only_reports(tmp_path: Path) -> None:
+    sink, words = OnlyReports(), ["train.max_steps=64", "algo.rollout=16", "env.num=2", "eval.every_steps=0"]
+    words += [
+        "model.hidden=[8]",
+        "log.every_steps=32",
+        "algo.minibatches=1",
+        "learning.mode=eager",
+        "eval.episodes=1",
+        "eval.num=1",
+    ]
+    Experiment(algo="ppo", env="CartPole-v1", overrides=words, sinks=[sink], out=tmp_path / "run").train()
+    assert sink.seen[-1] == 64
+    assert 32 in sink.seen
+
+
+class HalfOld:
+    """As sinks could be written before they had a base."""
+
+    def open(self, folder: Path, resume_step: int | None) -> None: ...
+    def report(self, record: dict[str, Any]) -> None: ...
+    def close(self) -> None: ...
+
+
+@pytest.mark.parametrize(("given", "called"), [(HalfOld(), "an object of HalfOld"), (JsonLines, "the class JsonLines")])
+def test_what_is_no_sink_is_refused_before_anything_starts_and_the_base_is_named(given: Any, called: str) -> None:
+    said = rf"{called} is no sink. Inherit rookery\.run\.report\.sinks\.Sink and override what you need of .*report"
+    with pytest.raises(UsageError, match=said):
+        Sinks([given])
+    with pytest.raises(UsageError, match=said):
+        Experiment(algo="ppo", env="CartPole-v1", sinks=[given])
+
+
+def test_a_name_in_the_config_that_stands_for_no_sink_is_refused() -> None:
+    registry.register("sink", "half-old", HalfOld)
+    try:
+        config = load_config(algo="ppo", env="CartPole-v1", overrides=["log.sinks=[half-old]"])
+        with pytest.raises(
+            UsageError, match=r"log\.sinks: 'half-old' is the class HalfOld, which is no class of sinks"
+        ):
+            make_sink("half-old", config)
+        assert isinstance(make_sink("jsonl", config), JsonLines)  # the default of from_config
+        assert isinstance(make_sink("tensorboard", config), Background)
+    finally:
+        registry.unregister("sink", "half-old")
+
+
+def test_a_tick_a_note_or_a_busy_that_fails_never_stops_the_run(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Nervous(Recorder):
+        def tick(self, steps: int) -> None:
+            raise ConnectionError("tick")
+
+        def note(self, text: str) -> None:
+            raise ConnectionError("note")
+
+    nervous, good = Nervous(), Recorder()
+    sinks = Sinks([nervous, good])
+    sinks.open(tmp_path)
+    with caplog.at_level(logging.WARNING, "rookery"), sinks.busy("compiling") as say:
+        say("compiled")
+        sinks.report({"steps": 1})
+        (tick,) = sinks.ticks()
+        for step in range(5):
+            tick(step)
+    assert nervous.seen == good.seen == [("open", None), 1]
+    assert len(caplog.records) == 2  # the first failure, and that it is switched off
+    sinks.report({"steps": 2})
+    assert nervous.seen[-1] == 1
 
 
 # --- console ---

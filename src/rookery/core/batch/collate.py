@@ -27,7 +27,11 @@ _NUMPY: dict[str, type[np.generic]] = {"float64": np.float32} | dict.fromkeys(_N
 
 
 def collate(samples: Sequence[Any]) -> Any:
-    """One batch of B samples of equal structure; a new first dimension B in every leaf."""
+    """One batch of B samples of equal structure; a new first dimension B in every leaf.
+
+    `collate([{"obs": [0.0, 1.0], "action": 2}, {"obs": [3.0, 4.0], "action": 5}])` has `action` [2, 5], and `obs` as a list of two heads;
+    an observation that is one array is given as an array. Samples that differ in keys, parts or shapes are a ValueError that names the place.
+    """
     if not samples:
         raise ValueError("collate needs at least one sample, got an empty list")
     return _collate(list(samples), "")
@@ -110,7 +114,10 @@ def _differing(values: list[Any]) -> str:
 
 
 def decollate(batch: Any) -> list[Any]:
-    """The B samples of a batch; leaves are views, numbers are tensors without dimensions."""
+    """The B samples of a batch, as a list: the inverse of `collate`. Leaves are views, numbers are tensors without dimensions.
+
+    Leaves of different lengths are a ValueError that names them.
+    """
     length = _length(batch, "", None)
     if length is None:
         raise ValueError(f"a batch without tensors has no samples to take apart, got {batch!r:.60}")
@@ -174,7 +181,8 @@ def _over_time(sequences: list[Any], path: str) -> Any:
         keys = first.keys()
         if wrong := [sorted(other.keys()) for other in sequences if other.keys() != keys]:
             raise ValueError(f"{_at(path)} has the keys {sorted(keys)} in one sequence and {wrong[0]} in another")
-        return {key: _over_time([each[key] for each in sequences], below(path, str(key))) for key in keys}
+        parts = {key: _over_time([each[key] for each in sequences], below(path, str(key))) for key in keys}
+        return Batch(parts) if isinstance(first, Batch) else parts
     lengths = {_steps(sequence, path) for sequence in sequences}
     if len(lengths) > 1 or 0 in lengths:
         fix = "Pad the short ones and mark the padding in `valid`."
@@ -202,7 +210,9 @@ def _with_states(steps: list[Any], path: str) -> list[Any]:
     states = {key: _zero_filled([step[key] for step in steps]) for key in STATES if all(key in step for step in steps)}
     if not states:
         return steps
-    return [{**step, **{key: column[i] for key, column in states.items()}} for i, step in enumerate(steps)]
+    kind = Batch if isinstance(steps[0], Batch) else dict
+    filled = [{key: column[i] for key, column in states.items()} for i in range(len(steps))]
+    return [kind({key: step[key] for key in step.keys()} | state) for step, state in zip(steps, filled)]  # noqa: SIM118
 
 
 def _zero_filled(states: list[Any]) -> list[Any]:

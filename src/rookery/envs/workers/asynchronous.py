@@ -16,7 +16,6 @@ from typing import Any
 
 import numpy as np
 
-from rookery.core.errors import UsageError
 from rookery.core.tree import Tree, tree_copy_into, tree_map, tree_take
 from rookery.envs.multi.env import MultiStep
 from rookery.envs.workers.child import FLAGS, MARKED
@@ -50,8 +49,7 @@ class AsyncWorkers(Workers):
         self._copy(0, self.num)
 
     def step(self, action: dict[str, Tree], steps: int | None = None, episodes: int | None = None) -> MultiStep:
-        if not self._ready:
-            raise UsageError("step was called before reset")
+        self._check_call(action)
         self._clear()
         lost = self._send(action, self.num if steps is None else steps)
         self._marked, self._stepped[:] = True, False

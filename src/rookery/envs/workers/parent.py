@@ -30,6 +30,7 @@ from rookery.core.system.process import WorkerLost
 from rookery.core.system.shared_memory import Shared
 from rookery.core.tree import Tree, tree_copy_into
 from rookery.envs.action_log import saved_envs
+from rookery.envs.actions import shape_problem
 from rookery.envs.engines.inprocess import InProcess
 from rookery.envs.faults import FaultConfig
 from rookery.envs.multi.engine import Agents
@@ -106,10 +107,7 @@ class Workers(MultiEnv):
         self._look()
 
     def step(self, action: dict[str, Tree], steps: int | None = None, episodes: int | None = None) -> MultiStep:
-        if not self._ready:
-            raise UsageError("step was called before reset")
-        if self.waits:
-            self._check(action)
+        self._check_call(action)
         if self._marked or self._quarantined.any():
             self._clear()
         for agent, rows in action.items():
@@ -150,6 +148,16 @@ class Workers(MultiEnv):
         for agent, part in self._columns.items():
             self.acting[agent][:] = part.acting
         self.everyone = all(bool(acting.all()) for acting in self.acting.values())
+
+    def _check_call(self, action: dict[str, Tree]) -> None:
+        """Whatever numpy can broadcast would otherwise reach the shared memory."""
+        if not self._ready:
+            raise UsageError("step was called before reset")
+        if self.waits:
+            self._check(action)
+        for agent, rows in action.items():
+            if problem := shape_problem(rows, self.action_spec[agent], self.num):
+                raise UsageError(f"step of {self.name} got actions of {problem} ({self.num} envs)")
 
     def call(self, name: str, *args: Any, **kwargs: Any) -> list[Any]:
         if args or kwargs:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 import signal
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -36,6 +36,7 @@ from rookery.run.players import Players
 from rookery.run.report.clock import CHECKPOINT
 from rookery.run.report.progress import Evaluation, Progress
 from rookery.run.report.sinks import Sink, Sinks
+from rookery.run.report.sinks.base import checked, checked_class
 from rookery.run.trainer import Trainer
 
 log = logging.getLogger("rookery.run")
@@ -75,7 +76,7 @@ class Experiment:
         self.env_factory = env if callable(env) else None
         named = {"algo": algo, "env": env if isinstance(env, str) else None, "model": model}
         self.config = resolve_config(config, named, overrides, resume)
-        self.callbacks, self.own_sinks = list(callbacks), sinks
+        self.callbacks, self.own_sinks = list(callbacks), None if sinks is None else checked(sinks)
         self.out, self.resume = (None if p is None else Path(p) for p in (out, resume))
         self.on_exists, self.init_from = on_exists or self.config.run.on_exists, init_from
         if resume is not None and init_from is not None:
@@ -141,13 +142,12 @@ class Experiment:
         if saved is not None:
             with understood():
                 self._restore(saved)
-        sinks = self._sinks()
-        self.sinks = Sinks(sinks)
-        trainer.on_round = [sink.tick for sink in sinks if hasattr(sink, "tick")]
+        self.sinks = Sinks(self._sinks())
+        trainer.on_round = self.sinks.ticks()
         self.sinks.open(folder.path, resume_step=trainer.ticks if saved is not None else None)
         if saved is not None:
             self.sinks.restore(saved["experiment"]["sinks"])
-        announce(trainer.players, sinks)
+        announce(trainer.players, self.sinks)
         last = self._loop()
         return self._finish(preemption, last)
 
@@ -303,9 +303,9 @@ class Experiment:
     def _meta(self) -> dict[str, Any]:
         return {"exact": self._exact(), "config_sha256": self.config.sha256()}
 
-    def _sinks(self) -> list[Any]:
+    def _sinks(self) -> list[Sink]:
         if self.own_sinks is not None:
-            return list(self.own_sinks)
+            return self.own_sinks
         return [make_sink(name, self.config) for name in self.config.log.sinks]
 
 
@@ -322,10 +322,9 @@ class _Best(Callback):
             self.experiment.save_best(evaluation)
 
 
-def make_sink(name: str, config: Config) -> Any:
-    make: Callable[..., Any] = registry.lookup("sink", name)
-    from_config = getattr(make, "from_config", None)
-    return make() if from_config is None else from_config(config)
+def make_sink(name: str, config: Config) -> Sink:
+    """The sink that a name in `log.sinks` stands for."""
+    return checked_class(registry.lookup("sink", name), name).from_config(config)
 
 
 def _short(env_id: str | None) -> str:
@@ -333,15 +332,12 @@ def _short(env_id: str | None) -> str:
     return "".join(c if c.isalnum() or c in "-_." else "-" for c in text)
 
 
-def announce(players: Players, sinks: Iterable[Any]) -> None:
+def announce(players: Players, sinks: Sinks) -> None:
     """One line per player that learns, in the log and wherever people look; builds are shown there too."""
-    seen = [sink for sink in sinks if hasattr(sink, "note") and hasattr(sink, "busy")]
     for player in players.values():
         if player.store is None:
             continue
         line = f"{player.prefix}updates: {player.learner.mode} ({player.mode_reason})"
         log.info("%s", line)
-        for sink in seen:
-            sink.note(line)
-        if seen:
-            player.learner.busy = seen[0].busy
+        sinks.note(line)
+        player.learner.busy = sinks.busy

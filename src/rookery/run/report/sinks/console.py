@@ -25,6 +25,7 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from rookery.run.report.clock import PHASES
+from rookery.run.report.sinks.base import Sink
 from rookery.run.report.sinks.values import Record
 
 REFRESH_SECONDS = 0.25
@@ -33,7 +34,7 @@ _COLOURS = ("green", "cyan", "blue", "magenta", "yellow", "bright_blue", "red", 
 _RETURN, _EVAL = "episode/return_mean", "eval/return_mean"
 
 
-class Console:
+class Console(Sink):
     """Sink for people. `tick(steps)` may be called every round: it returns at once unless a picture is due."""
 
     name = "console"

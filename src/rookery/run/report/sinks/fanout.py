@@ -6,18 +6,19 @@ import contextlib
 import logging
 import queue
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from rookery.run.report.sinks.values import Record, Sink
+from rookery.run.report.sinks.base import Sink, checked
+from rookery.run.report.sinks.values import Record
 
 ATTEMPTS = 3  # failures in a row after which a sink is switched off
 _log = logging.getLogger(__name__)
 
 
 def name_of(sink: Sink) -> str:
-    return str(getattr(sink, "name", type(sink).__name__))
+    return sink.name or type(sink).__name__
 
 
 class _Guarded:
@@ -38,15 +39,38 @@ class _Guarded:
         try:
             result = call()
         except Exception as error:  # noqa: BLE001 - a sink is anyone's code: no error of it may end a run
-            self.failures += 1
-            if not self._warned:
-                self._warned = True
-                _log.warning("sink %s failed: %s: %s; the run goes on", self.name, type(error).__name__, error)
-            if self.failures == ATTEMPTS:
-                _log.warning("sink %s failed %d times in a row and is switched off", self.name, ATTEMPTS)
+            self.failed(error)
             return None
         self.failures = 0
         return result
+
+    def failed(self, error: Exception) -> None:
+        """Count it, and say it once."""
+        self.failures += 1
+        if not self._warned:
+            self._warned = True
+            _log.warning("sink %s failed: %s: %s; the run goes on", self.name, type(error).__name__, error)
+        if self.failures == ATTEMPTS:
+            _log.warning("sink %s failed %d times in a row and is switched off", self.name, ATTEMPTS)
+
+    def tick(self, steps: int) -> None:
+        """Like `attempt`, but quick, and a tick that works does not excuse a report that does not."""
+        if self.failures < ATTEMPTS:
+            try:
+                self.sink.tick(steps)
+            except Exception as error:  # noqa: BLE001 - as above
+                self.failed(error)
+
+    @contextlib.contextmanager
+    def busy(self, text: str) -> Iterator[Callable[[str], None]]:
+        """`busy` of the sink, none of whose three calls can stop what is being done."""
+        around = self.attempt(lambda: self.sink.busy(text))
+        say = None if around is None else self.attempt(around.__enter__)
+        try:
+            yield (lambda line: None) if say is None else (lambda line: self.attempt(lambda: say(line)))
+        finally:
+            if say is not None:
+                self.attempt(lambda: around.__exit__(None, None, None))
 
     def open(self, folder: Path, resume_step: int | None) -> None:
         def call() -> None:
@@ -60,7 +84,7 @@ class Sinks:
     """A list of sinks as one. A sink that raises is warned about once, tried again, and after a few times switched off."""
 
     def __init__(self, sinks: Iterable[Sink]):
-        self._sinks = [_Guarded(sink) for sink in sinks]
+        self._sinks = [_Guarded(sink) for sink in checked(sinks)]
         self._folder = Path()
         self._resume_step: int | None = None
         self._saved: dict[str, Any] = {}  # states of sinks that are still to be rolled back
@@ -78,6 +102,27 @@ class Sinks:
             if guarded.opened and not guarded.off:
                 guarded.attempt(lambda guarded=guarded: guarded.sink.report(record))  # type: ignore[misc]
 
+    def ticks(self) -> list[Callable[[int], None]]:
+        """`tick` of the sinks that have one of their own: called after every round, so nobody else is asked."""
+        return [guarded.tick for guarded in self._sinks if type(guarded.sink).tick is not Sink.tick]
+
+    def note(self, text: str) -> None:
+        """One line for people."""
+        for guarded in self._sinks:
+            guarded.attempt(lambda guarded=guarded: guarded.sink.note(text))  # type: ignore[misc]
+
+    @contextlib.contextmanager
+    def busy(self, text: str) -> Iterator[Callable[[str], None]]:
+        """Around what takes its time; what it gives tells every sink how it ended."""
+        with contextlib.ExitStack() as stack:
+            ends = [stack.enter_context(guarded.busy(text)) for guarded in self._sinks]
+
+            def say(line: str) -> None:
+                for end in ends:
+                    end(line)
+
+            yield say
+
     def close(self) -> None:
         for guarded in self._sinks:
             if guarded.opened:
@@ -86,7 +131,7 @@ class Sinks:
 
     def state(self) -> dict[str, Any]:
         """What the sinks that have a state must be rolled back to."""
-        states = {g.name: g.attempt(g.sink.state) for g in self._sinks if g.opened and hasattr(g.sink, "state")}
+        states = {g.name: g.attempt(g.sink.state) for g in self._sinks if g.opened}
         return {name: state for name, state in states.items() if state is not None}
 
     def restore(self, state: dict[str, Any]) -> None:
@@ -97,16 +142,16 @@ class Sinks:
 
     def _restore(self, guarded: _Guarded) -> None:
         """Once per sink: for one that could not be opened in time, when it is."""
-        restore = getattr(guarded.sink, "restore", None)
-        if guarded.opened and restore is not None and guarded.name in self._saved:
+        if guarded.opened and guarded.name in self._saved:
             state = self._saved.pop(guarded.name)
-            guarded.attempt(lambda: restore(state))
+            guarded.attempt(lambda: guarded.sink.restore(state))
 
 
-class Background:
+class Background(Sink):
     """Runs a slow sink in a thread of its own, so that neither its import nor its disk or server makes the run wait.
 
-    If it cannot keep up, reports are dropped and counted. An error appears in the next `report`.
+    If it cannot keep up, reports are dropped and counted. An error appears in the next `report`. Ticks, notes and states stay with sinks that
+    are not in the background: a state would be that of another moment.
     """
 
     def __init__(self, sink: Sink, size: int = 256, grace: float = 5.0):

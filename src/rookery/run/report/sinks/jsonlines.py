@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from rookery.run.experiment.folder import plain
+from rookery.run.report.sinks.base import Sink
 from rookery.run.report.sinks.values import Histogram, Image, Record, Table, Video
 
 _log = logging.getLogger(__name__)
 
 
-class JsonLines:
+class JsonLines(Sink):
     """Every line is on its way to the disk when `report` returns; NaN and infinity are written as null."""
 
     name = "jsonl"

@@ -7,11 +7,12 @@ from typing import Any
 
 import numpy as np
 
+from rookery.run.report.sinks.base import Sink
 from rookery.run.report.sinks.fanout import Background
 from rookery.run.report.sinks.values import Histogram, Image, Record, Table
 
 
-class TensorBoard:
+class TensorBoard(Sink):
     """Scalars, histograms, pictures and tables (as text); videos are ignored."""
 
     name = "tensorboard"

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -63,16 +62,3 @@ def from_state(state: dict[str, Any]) -> Any:
     if state["type"] == "Table":
         return Table(tuple(fields["columns"]), tuple(map(tuple, fields["rows"])))
     return TYPED[state["type"]](**fields)
-
-
-class Sink(Protocol):
-    """Where reports go. It may raise: `Sinks` sees to it that this never stops a run."""
-
-    def open(self, folder: Path, resume_step: int | None) -> None:
-        """Before the first report; resume_step is the step a resumed run goes on from, None for a new run."""
-
-    def report(self, record: Record) -> None:
-        """One report; the record must not be changed."""
-
-    def close(self) -> None:
-        """After the last report, also when the run failed."""
