@@ -19,6 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from rookery.core.errors import BatchError, CheckpointError, CompileError, ConfigError
+from rookery.core.plain import plain_method
 from rookery.core.rng import Streams, seeded
 from rookery.core.schedule import Schedule
 from rookery.core.tree import Tree, flatten, tree_map, walk
@@ -122,6 +123,7 @@ class Learner:
         self.eager = Eager(self.nets, self.optimisers, self.tensors, self.knob_names, generator=self.generator)
         self.signatures: dict[str, Signature] = {}
         self.compiled: dict[str, Any] = {}  # name → Artefact
+        self._plain: dict[str, bool] = {}  # name → what its algorithm promises
         self.own_draws = OwnDraws(streams.seed_of("modules"))
         self.updates = 0
         self.kept: dict[str, Tree] = {}  # tensors that an algorithm keeps from batch to batch
@@ -192,15 +194,21 @@ class Learner:
         if artefact is not None:
             artefact.take(batch, flat)
             return artefact()
-        s = self.eager
-        s._metrics, s._batch = {}, Rows(batch)
-        returned = self.own_draws.run(name, getattr(self.algo, name), s, s._batch)
+        returned, s = self._eagerly(name, batch), self.eager
         arrays, metrics = split(s._metrics, returned)
         if self.device.type == "cpu":
             numbers = np.array([number.item() for number in metrics.values()], np.float32)
         else:  # one transfer
             numbers = torch.stack([n.float() for n in metrics.values()]).cpu().numpy() if metrics else np.zeros(0, "f4")
         return Outputs(arrays, tuple(metrics), numbers)
+
+    def _eagerly(self, name: str, batch: dict[str, Tree]) -> Any:
+        """What the update returns; its metrics are those of `eager` then."""
+        if name not in self._plain:
+            self._plain[name] = plain_method(self.algo, name)
+        s, rows = self.eager, Rows(batch)
+        s.begin(rows, self._plain[name])
+        return self.own_draws.run(name, getattr(self.algo, name), s, rows)
 
     def _here(self, batch: dict[str, Tree]) -> dict[str, Tree]:
         if self.device.type == "cpu":

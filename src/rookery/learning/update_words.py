@@ -114,8 +114,13 @@ class Eager(Words):
         super().__init__(*parts)
         self._generator, self._device = generator, self._tensors["knobs"].device
         self._shares: Shares | None = None  # while an update is shared by several learners
+        self._plain = False  # whether the losses of this update only call their networks
         noisy = any(net.noise for net in self._nets.values())
         self.quiet = Quiet(self._nets, self.knob) if noisy else self  # the reader of greedy acting
+
+    def begin(self, batch: Rows, plain: bool) -> None:
+        """An update of this batch; plain: its algorithm promises so (`core.plain`)."""
+        self._metrics, self._batch, self._plain = {}, batch, plain
 
     def _read(self, name: str) -> Any:
         return self._nets[name].reader
@@ -123,9 +128,8 @@ class Eager(Words):
     def _gradient(self, name: str, loss: Loss) -> tuple[Tensor, Any, Tensor]:
         net = self._nets[name]
         net.grad.zero_()
-        # a user's loss may want more of its network than what it computes: the gradient of a parameter, other parameters in its place
-        ours = (getattr(loss, "__module__", None) or "").startswith("rookery.")
-        cut = Cut(net.chain) if ours and net.chain is not None else None
+        # any other loss may want more of its network than what it computes: the gradient of a parameter, other parameters in its place
+        cut = Cut(net.chain) if self._plain and net.chain is not None else None
         value, aux = self._evaluate(name, loss, cut or net.module)
         slope = None if cut is None or cut.leaf is None else known_slope(value, cut.leaf)
         if slope is None:
