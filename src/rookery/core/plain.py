@@ -36,7 +36,7 @@ def plain_method(owner: Any, name: str) -> bool:
     return True
 
 
-def plain_module(module: Any) -> bool:
+def plain_module(module: object) -> bool:
     """Whether all methods of a torch module were promised to be plain; those of torch's own modules are."""
     return "forward" not in vars(module) and _plain_class(type(module))
 
