@@ -36,9 +36,10 @@ def plain_method(owner: Any, name: str) -> bool:
     return True
 
 
-def plain_module(module: object) -> bool:
+def plain_module(module: Any) -> bool:
     """Whether all methods of a torch module were promised to be plain; those of torch's own modules are."""
-    return "forward" not in vars(module) and _plain_class(type(module))
+    kind: Any = type(module)
+    return "forward" not in vars(module) and _plain_class(kind)
 
 
 @functools.lru_cache(maxsize=1024)

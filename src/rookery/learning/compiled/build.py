@@ -142,7 +142,7 @@ def _compile_trying(graph: Any, examples: tuple[Tensor, ...], path: Path, change
             last = next((change for change in reversed(changes) if not change.traced), None)
             if tested() or last is None:
                 raise
-            left_out[last.name] = f"tried and failed: {_first_line(error)}"
+            left_out[last.name] = f"tried, and failed: {_first_line(error.__cause__ or error)}"
             log.info("with torch %s this update is compiled again, without %s (%s)", version(), last.name, error)
             changes = tuple(change for change in changes if change is not last)
 
@@ -219,7 +219,7 @@ def _temporary_files(folder: Path) -> Iterator[None]:
             os.environ["TMPDIR"] = before
 
 
-def _first_line(error: Exception) -> str:
+def _first_line(error: BaseException) -> str:
     """The first line of what it says, and the first complaint of the C++ compiler if there is one below."""
     first, *others = str(error).strip().splitlines() or [type(error).__name__]
     found = next((line.strip() for line in others if "error:" in line), "")
