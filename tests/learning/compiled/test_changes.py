@@ -212,20 +212,49 @@ def test_one_that_makes_an_untested_compiler_fail_is_left_out(
     assert [r.levelname for r in caplog.records if r.name == "rookery.learning"] == ["WARNING"]
 
 
-@pytest.mark.slow
+def graph(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """Writes into its input and returns something, as the trace of an update does."""
+    x.mul_(2.0)
+    return (x.sum(),)
+
+
+@pytest.mark.parametrize("wrong", ["returned", "written", "cannot be run", None])
 def test_with_an_untested_torch_machine_code_that_computes_something_else_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    wrong: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    tmp_path.chmod(0o700)
     tried = []
 
-    def forgetful(path: Path) -> Any:
-        tried.append(path)
-        return lambda inputs: [torch.zeros_like(t) for t in load(path)(inputs)]
+    def run(inputs: list[torch.Tensor]) -> list[torch.Tensor]:
+        if wrong == "cannot be run":
+            raise RuntimeError("no such symbol")
+        factor = 3.0 if wrong == "written" else 2.0
+        return [inputs[0].mul_(factor).sum() * (1.1 if wrong == "returned" else 1.0 + 1e-6)]
 
-    load = build.load
-    monkeypatch.setattr(build, "load", forgetful)
+    monkeypatch.setattr(build, "_compile", lambda *args: tried.append(args[-1]))
+    monkeypatch.setattr(build, "load", lambda path: run)
+    attempt = graph, (torch.ones(3),), tmp_path / "artefact" / "update.so", CHANGES
+    assert build._compile_trying(*attempt) == {}  # a tested torch is not asked
     monkeypatch.setattr(internals, "version", lambda: "2.99.0")
-    with pytest.raises(CompileError, match="computes something else than the update; compiled updates are tested with"):
-        learner(Toy(), "compiled", tmp_path).step(toy_batch())
-    assert len(tried) == 3  # with both, without the stack, without products of our own
+    tried.clear()
+    if wrong is None:
+        assert build._compile_trying(*attempt) == {}
+        assert tried == [CHANGES]
+        return
+    with pytest.raises(CompileError, match="compiled updates are tested with torch"):
+        build._compile_trying(*attempt)
+    assert tried == [CHANGES, (LOOPS, PRODUCTS), (LOOPS, STACK), (LOOPS,)]
+
+
+def test_only_what_fails_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def compiled(*args: Any) -> None:
+        if PRODUCTS in args[-1]:
+            raise CompileError("the update cannot be compiled here") from RuntimeError("no template\nin many lines")
+
+    monkeypatch.setattr(build, "_compile", compiled)
+    monkeypatch.setattr(build, "_compare", lambda *args: None)
+    attempt = graph, (torch.ones(3),), tmp_path / "artefact" / "update.so", CHANGES
+    with pytest.raises(CompileError):
+        build._compile_trying(*attempt)
+    monkeypatch.setattr(internals, "version", lambda: "2.99.0")
+    left_out = build._compile_trying(*attempt)
+    assert left_out == {PRODUCTS.name: "tried, and failed: no template"}

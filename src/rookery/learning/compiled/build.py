@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import itertools
 import json
 import logging
 import os
@@ -131,20 +132,26 @@ def traced(learner: Any, name: str, batch: dict[str, Any], changes: tuple[Change
 
 def _compile_trying(graph: Any, examples: tuple[Tensor, ...], path: Path, changes: tuple[Change, ...]) -> LeftOut:
     """Compile with as many of the changes as work. With a torch that was tested all do, and a failure is the update's own."""
-    left_out: LeftOut = {}
-    while True:
+    why = ""
+    for without in attempts(changes):
+        chosen = tuple(change for change in changes if change not in without)
         try:
-            _compile(graph, examples, path.parent.parent, path, changes)
+            _compile(graph, examples, path.parent.parent, path, chosen)
             if not tested():
                 _compare(graph, examples, path)
-            return left_out
+            return dict.fromkeys((change.name for change in without), why)
         except CompileError as error:
-            last = next((change for change in reversed(changes) if not change.traced), None)
-            if tested() or last is None:
+            if tested() or all(change.traced for change in chosen):
                 raise
-            left_out[last.name] = f"tried, and failed: {_first_line(error.__cause__ or error)}"
-            log.info("with torch %s this update is compiled again, without %s (%s)", version(), last.name, error)
-            changes = tuple(change for change in changes if change is not last)
+            why = why or f"tried, and failed: {_first_line(error.__cause__ or error)}"
+            log.info("torch %s cannot compile this update with all our changes (%s): trying without", version(), why)
+    raise AssertionError("the last attempt returns or raises")
+
+
+def attempts(changes: tuple[Change, ...]) -> Iterator[tuple[Change, ...]]:
+    """Which of these changes to inductor to leave out: none, one after the other, all."""
+    inner = [change for change in reversed(changes) if not change.traced]
+    return itertools.chain.from_iterable(itertools.combinations(inner, count) for count in range(len(inner) + 1))
 
 
 def _compare(graph: Any, examples: tuple[Tensor, ...], path: Path) -> None:
