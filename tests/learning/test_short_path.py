@@ -15,7 +15,7 @@ from rookery.core.spec import Leaf
 from rookery.equations.td import td_loss
 from rookery.learning.flat import FlatNetwork
 from rookery.learning.short_path import Cut, Read, chain_of
-from rookery.learning.update_words import Eager, Rows
+from rookery.learning.update_words import Eager
 from rookery.nets import QNetwork
 from rookery.nets.config import ModelConfig
 from rookery.nets.encoders import Encoder
@@ -252,7 +252,7 @@ def test_the_update_takes_the_known_slope_of_a_td_loss_and_walks_the_tape_for_an
 
     net = network()
     words = Eager({"q": net}, {}, {"knobs": torch.zeros(0)}, (), generator=torch.Generator())
-    words.begin(Rows(), plain=True)  # the chain is taken
+    words._plain = True  # the chain is taken
     *_, found = words._gradient("q", loss)
     assert len(walked) == (factor != 1.0)
     found = found.clone()

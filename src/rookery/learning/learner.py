@@ -19,7 +19,6 @@ import torch
 from torch import Tensor, nn
 
 from rookery.core.errors import BatchError, CheckpointError, CompileError, ConfigError
-from rookery.core.plain import plain_method
 from rookery.core.rng import Streams, seeded
 from rookery.core.schedule import Schedule
 from rookery.core.tree import Tree, flatten, tree_map, walk
@@ -123,7 +122,6 @@ class Learner:
         self.eager = Eager(self.nets, self.optimisers, self.tensors, self.knob_names, generator=self.generator)
         self.signatures: dict[str, Signature] = {}
         self.compiled: dict[str, Any] = {}  # name → Artefact
-        self._plain: dict[str, bool] = {}  # name → what its algorithm promises
         self.own_draws = OwnDraws(streams.seed_of("modules"))
         self.updates = 0
         self.kept: dict[str, Tree] = {}  # tensors that an algorithm keeps from batch to batch
@@ -194,21 +192,14 @@ class Learner:
         if artefact is not None:
             artefact.take(batch, flat)
             return artefact()
-        returned, s = self._eagerly(name, batch), self.eager
+        s = self.eager
+        returned = self.own_draws.run(name, s.execute, self.algo, name, batch)
         arrays, metrics = split(s._metrics, returned)
         if self.device.type == "cpu":
             numbers = np.array([number.item() for number in metrics.values()], np.float32)
         else:  # one transfer
             numbers = torch.stack([n.float() for n in metrics.values()]).cpu().numpy() if metrics else np.zeros(0, "f4")
         return Outputs(arrays, tuple(metrics), numbers)
-
-    def _eagerly(self, name: str, batch: dict[str, Tree]) -> Any:
-        """What the update returns; its metrics are those of `eager` then."""
-        if name not in self._plain:
-            self._plain[name] = plain_method(self.algo, name)
-        s, rows = self.eager, Rows(batch)
-        s.begin(rows, self._plain[name])
-        return self.own_draws.run(name, getattr(self.algo, name), s, rows)
 
     def _here(self, batch: dict[str, Tree]) -> dict[str, Tree]:
         if self.device.type == "cpu":

@@ -21,6 +21,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
+from rookery.core.plain import plain_method
 from rookery.core.tree import tree_map
 from rookery.equations.td import known_slope
 from rookery.learning.flat import FlatNetwork, Loss
@@ -114,13 +115,17 @@ class Eager(Words):
         super().__init__(*parts)
         self._generator, self._device = generator, self._tensors["knobs"].device
         self._shares: Shares | None = None  # while an update is shared by several learners
-        self._plain = False  # whether the losses of this update only call their networks
+        self._promises: dict[str, bool] = {}  # named update → whether it is plain (`core.plain`)
+        self._plain = False  # whether the one that is executed is: its losses only call their networks
         noisy = any(net.noise for net in self._nets.values())
         self.quiet = Quiet(self._nets, self.knob) if noisy else self  # the reader of greedy acting
 
-    def begin(self, batch: Rows, plain: bool) -> None:
-        """An update of this batch; plain: its algorithm promises so (`core.plain`)."""
-        self._metrics, self._batch, self._plain = {}, batch, plain
+    def execute(self, algo: Any, name: str, batch: dict[str, Any]) -> Any:
+        """What a named update of this batch returns; its metrics are kept here."""
+        if name not in self._promises:
+            self._promises[name] = plain_method(algo, name)
+        self._metrics, self._batch, self._plain = {}, Rows(batch), self._promises[name]
+        return getattr(algo, name)(self, self._batch)
 
     def _read(self, name: str) -> Any:
         return self._nets[name].reader

@@ -187,7 +187,7 @@ class Leader(Learner):
         witness, s = Witness(), self.eager
         s._shares = witness
         try:
-            self._eagerly(name, self._here(batch))
+            self.own_draws.run(name, s.execute, self.algo, name, self._here(batch))
         finally:
             s._shares, s._metrics = None, metrics
             for key, tensor in saved.items():
