@@ -32,10 +32,10 @@ from rookery.learning.compiled.key import circumstances
 from rookery.learning.update_words import Rows, Traced, split
 
 log = logging.getLogger("rookery.learning")
-
-
 Trace = tuple[Any, dict[str, Tensor], dict[str, Any]]  # graph, its named inputs, what it returns
 ALIKE = 1e-3  # relative distance of an artefact's results from its trace's: rounding is smaller, foreign memory is not
+# of a compiler: its own errors are RuntimeErrors; the last five tell of internals that another torch has elsewhere
+FAILURES = (RuntimeError, OSError, AssertionError, ImportError, AttributeError, TypeError, ValueError, LookupError)
 
 
 def trace(learner: Any, name: str, batch: dict[str, Any], changes: tuple[Change, ...] = CHANGES) -> Trace:
@@ -64,7 +64,9 @@ def trace(learner: Any, name: str, batch: dict[str, Any], changes: tuple[Change,
         s.commit()
         return numbers, *(a.clone() for a in arrays.values())
 
-    graph = make_fx(pure, decomposition_table=decompositions(changes))(*(t.clone() for t in inputs.values()))
+    table = decompositions(changes)
+    tracer = make_fx(pure, decomposition_table=table) if table else make_fx(pure)
+    graph = tracer(*(t.clone() for t in inputs.values()))
     check_trace(name, graph)
     for node, key in zip([n for n in graph.graph.nodes if n.op == "placeholder"], list(inputs)):
         if not node.users:
@@ -72,10 +74,6 @@ def trace(learner: Any, name: str, batch: dict[str, Any], changes: tuple[Change,
             del inputs[key]
     graph.recompile()
     return graph, inputs, found
-
-
-# of a compiler: its own errors are RuntimeErrors; the last five tell of internals that another torch has elsewhere
-FAILURES = (RuntimeError, OSError, AssertionError, ImportError, AttributeError, TypeError, ValueError, LookupError)
 
 
 def check_trace(name: str, graph: Any) -> None:
@@ -123,7 +121,7 @@ def traced(learner: Any, name: str, batch: dict[str, Any], changes: tuple[Change
     """`trace`, with what tracing says of a branch on data, .item() and foreign calls in words."""
     try:
         return trace(learner, name, batch, changes)
-    except (RuntimeError, TypeError, ValueError) as error:
+    except (RuntimeError, TypeError, ValueError, ImportError) as error:
         raise CompileError(
             f"update {name!r} cannot be traced: {_first_line(error)}. It must be straight-line tensor code; learning.mode=eager runs it "
             "as it is."
