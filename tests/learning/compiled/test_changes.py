@@ -258,3 +258,9 @@ def test_only_what_fails_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(internals, "version", lambda: "2.99.0")
     left_out = build._compile_trying(*attempt)
     assert left_out == {PRODUCTS.name: "tried, and failed: no template"}
+
+
+def test_without_its_loops_an_update_is_traced_without_a_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(proxy_tensor, "make_fx", narrow(proxy_tensor.make_fx))
+    graph, _, _ = build.trace(learner(Toy()), "update", toy_batch(), usable()[0])
+    assert torch.ops.aten.addmm.default in [node.target for node in graph.graph.nodes]
