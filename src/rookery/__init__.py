@@ -47,7 +47,7 @@ _PUBLIC = {  # name → module that defines it
     "lookup": "rookery.core.registry",
     "names": "rookery.core.registry",
     "register": "rookery.core.registry",
-    "timestep_collate": "rookery.core.batch.collate",
+    "time_collate": "rookery.core.batch.collate",
 }
 
 __all__ = ["__version__", *_PUBLIC]
@@ -62,7 +62,7 @@ if TYPE_CHECKING:
     from rookery.core.batch.batch import Batch as Batch
     from rookery.core.batch.collate import collate as collate
     from rookery.core.batch.collate import decollate as decollate
-    from rookery.core.batch.collate import timestep_collate as timestep_collate
+    from rookery.core.batch.collate import time_collate as time_collate
     from rookery.core.errors import CheckpointError as CheckpointError
     from rookery.core.errors import ConfigError as ConfigError
     from rookery.core.errors import Diverged as Diverged

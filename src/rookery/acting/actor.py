@@ -12,6 +12,7 @@ import torch
 from rookery.acting.fast_forward import Quick, quick
 from rookery.acting.memory import Memory, Seats
 from rookery.acting.rules import Arrays, Rule, RuleWithMemory
+from rookery.core.plain import plain_method
 from rookery.core.spec import mask_of
 from rookery.core.tree import Tree, leaves, tree_map, tree_take
 
@@ -131,7 +132,8 @@ class Actor:
         self._source = reader
         nets = getattr(reader, "_nets", {}).values()
         modules = [part for net in nets for part in net.module.modules()]
-        plain = self.device.type == "cpu" and getattr(self.outputs, "__module__", "").startswith("rookery.")
+        owner, name = getattr(self.outputs, "__self__", None), getattr(self.outputs, "__name__", "")
+        plain = self.device.type == "cpu" and owner is not None and plain_method(owner, name)
         self._quick = quick(self._outputs, reader, self._inputs, modules) if plain else None
 
     def _tensors(self, given: Tree) -> Tree:

@@ -1,9 +1,9 @@
 """Quick acting: what an algorithm's `outputs` computes for a plain network, without torch's dispatch.
 
 `outputs` runs once under a recorder that sees every tensor operation. Chains of linear layers and activations become one
-call (`kernels.act`, on the live weights), the few operations around them numpy. Anything else, and any module that is
-neither torch's nor ours (it might branch on what a recorder cannot see), stays with torch. So nobody writes a network
-twice, and algorithms do not know of it.
+call (`kernels.act`, on the live weights), the few operations around them numpy. Anything else, and any algorithm or module
+that does not declare itself `plain` (`core.plain`: it might branch on what a recorder cannot see), stays with torch. So
+nobody writes a network twice.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from rookery.core.plain import plain_module
 from rookery.core.tree import Tree, leaves, tree_map
 from rookery.kernels.act import ACTIVATION, LANES, N_IN, N_OUT, NONE, RELU, TANH, perceptron
 
 aten = torch.ops.aten
 MOST = 150_000  # products per call: beyond, torch's matrix kernels win
-TRUSTED = ("torch.nn.", "rookery.")
 ACTIVATIONS = {aten.relu.default: RELU, aten.tanh.default: TANH}
 VIEWS = {aten.t.default, aten.select.int, aten.view.default, aten.detach.default, aten.unsqueeze.default}
 CONSTANT = {aten.linspace.default}  # depends on numbers only: as good as a live tensor
@@ -132,7 +132,7 @@ def quick(outputs: Any, reader: Any, given: Tree, modules: Iterable[Any]) -> Qui
     seen = leaves(given)
     if any(t.dtype != torch.float32 or t.device.type != "cpu" for t in seen):
         return None
-    if not all(type(module).__module__.startswith(TRUSTED) for module in modules):
+    if not all(map(plain_module, modules)):
         return None
     recorder = Recorder(seen)
     try:

@@ -58,6 +58,7 @@ class A2C(OnPolicy):
 
     name = "a2c"
     Config = A2CConfig
+    plain = True
     recurrent = "may"
     defaults = {"model": {"hidden": [64, 64], "activation": "tanh", "init": "orthogonal"}, "env": {"num": 8}}
     metrics = {

@@ -61,6 +61,7 @@ class APPO(OnPolicy):
 
     name = "appo"
     Config = APPOConfig
+    plain = True
     recurrent = "may"
     corrects_lag = True
     defaults = {"model": {"hidden": [64, 64], "activation": "tanh", "init": "orthogonal"}, "env": {"num": 8}}

@@ -78,8 +78,7 @@ class AlgoConfig(Section):
 
 def most(limit: int | None, planned: int | None) -> int:
     """The smaller of two numbers of updates that may be unlimited."""
-    known = [n for n in (limit, planned) if n is not None]
-    return min(known) if known else 0
+    return min((n for n in (limit, planned) if n is not None), default=0)
 
 
 class Algorithm:
@@ -96,6 +95,7 @@ class Algorithm:
     eager_only: ClassVar[str | None] = None  # the reason why its update cannot be compiled
     corrects_lag: ClassVar[bool] = False  # whether a rollout of older weights is learnt from as such (pool.mode=async)
     recurrent: ClassVar[Literal["no", "may", "must"]] = "no"  # whether its networks can have a memory (model.core)
+    plain: ClassVar[bool] = True  # what a class promises of the methods in its own body alone (`core.plain`)
 
     def __init__(self, config: Any, obs_spec: Tree, action_spec: Tree, model: Any):
         self.config, self.obs_spec, self.action_spec, self.model = config, obs_spec, action_spec, model

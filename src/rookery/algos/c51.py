@@ -58,6 +58,7 @@ class C51(Algorithm):
     Config: ClassVar[type[CategoricalConfig]] = C51Config
     store_kind = "replay"
     actions = ("discrete",)
+    plain = True
     targets = {"q_target": "q"}
     defaults: ClassVar[dict[str, Any]] = {"model": {"hidden": [128, 128], "activation": "relu"}}
     metrics = {

@@ -56,6 +56,7 @@ class CrossQ(Algorithm):
     Config = CrossQConfig
     store_kind = "replay"
     actions = ("box",)
+    plain = True
     defaults = {"model": {"hidden": [256, 256], "activation": "relu"}, "store": {"batch_size": 256}}
     metrics = {
         "q/loss": "sum of both critics' losses",

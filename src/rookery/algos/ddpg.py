@@ -61,6 +61,7 @@ class DDPG(Algorithm):
     Config = DDPGConfig
     store_kind = "replay"
     actions = ("box",)
+    plain = True
     targets = {"q_target": "q", "policy_target": "policy"}
     defaults = {"model": {"hidden": [256, 256], "activation": "relu"}, "store": {"batch_size": 256}}
     metrics = {

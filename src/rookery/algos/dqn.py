@@ -44,6 +44,7 @@ class DQN(Algorithm):
     Config = DQNConfig
     store_kind = "replay"
     actions = ("discrete",)
+    plain = True
     targets = {"q_target": "q"}
     defaults = {"model": {"hidden": [128, 128], "activation": "relu"}}
     metrics = {

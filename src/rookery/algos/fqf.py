@@ -50,6 +50,7 @@ class FQF(Algorithm):
     Config = FQFConfig
     store_kind = "replay"
     actions = ("discrete",)
+    plain = True
     targets = {"q_target": "q"}
     defaults = {"model": {"hidden": [128, 128], "activation": "relu"}}
     metrics = {

@@ -60,6 +60,7 @@ class IMPALA(OnPolicy):
 
     name = "impala"
     Config = IMPALAConfig
+    plain = True
     recurrent = "may"
     corrects_lag = True
     defaults = {"model": {"hidden": [64, 64], "activation": "tanh", "init": "orthogonal"}, "env": {"num": 8}}

@@ -71,6 +71,7 @@ class IQN(Algorithm):
     Config = IQNConfig
     store_kind = "replay"
     actions = ("discrete",)
+    plain = True
     targets = {"q_target": "q"}
     defaults = {"model": {"hidden": [128, 128], "activation": "relu"}}
     metrics = {

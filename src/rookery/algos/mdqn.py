@@ -42,6 +42,7 @@ class MDQN(Algorithm):
     Config = MDQNConfig
     store_kind = "replay"
     actions = ("discrete",)
+    plain = True
     targets = {"q_target": "q"}
     defaults = {"model": {"hidden": [128, 128], "activation": "relu"}}
     metrics = {

@@ -15,6 +15,7 @@ class OnPolicy(Algorithm):
 
     store_kind = "rollout"
     actions = ("discrete", "multi_discrete", "multi_binary", "box")
+    plain = True
 
     def __init__(self, config: Any, obs_spec: Tree, action_spec: Tree, model: Any):
         super().__init__(config, obs_spec, action_spec, model)

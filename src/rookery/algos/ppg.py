@@ -63,6 +63,7 @@ class PPG(OnPolicy):
 
     name = "ppg"
     Config = PPGConfig
+    plain = True
     defaults = {"model": {"hidden": [64, 64], "activation": "tanh", "init": "orthogonal"}, "env": {"num": 8}}
     metrics = {
         "policy/loss": "policy loss L_π",

@@ -68,6 +68,7 @@ class PPO(OnPolicy):
 
     name = "ppo"
     Config = PPOConfig
+    plain = True
     recurrent = "may"
     defaults = {"model": {"hidden": [64, 64], "activation": "tanh", "init": "orthogonal"}, "env": {"num": 8}}
     metrics = {

@@ -58,6 +58,7 @@ class PQN(Algorithm):
     Config = PQNConfig
     store_kind = "rollout"
     actions = ("discrete",)
+    plain = True
     defaults = {"model": {"hidden": [128, 128], "activation": "relu", "layer_norm": True}, "env": {"num": 32}}
     metrics = {
         "q/loss": "mean squared error of Q, halved",

@@ -65,6 +65,7 @@ class R2D2(Algorithm):
     store_kind = "replay"
     recurrent = "must"
     actions = ("discrete",)
+    plain = True
     targets = {"q_target": "q"}
     defaults = {
         "model": {"hidden": [64], "activation": "relu", "core": {"kind": "lstm", "size": 64}},

@@ -53,6 +53,7 @@ class REDQ(Algorithm):
     Config = REDQConfig
     store_kind = "replay"
     actions = ("box",)
+    plain = True
     targets = {"q_target": "q"}
     defaults = {
         "model": {"hidden": [256, 256], "activation": "relu"},

@@ -56,6 +56,7 @@ class Reinforce(OnPolicy):
 
     name = "reinforce"
     Config = ReinforceConfig
+    plain = True
     defaults = {"model": {"hidden": [64, 64], "activation": "tanh", "init": "orthogonal"}, "env": {"num": 8}}
     metrics = {
         "policy/loss": "policy loss L_π",

@@ -73,6 +73,7 @@ class SAC(Algorithm):
     Config = SACConfig
     store_kind = "replay"
     actions = ("box",)
+    plain = True
     targets = {"q_target": "q"}
     schedule = {"update": 1}
     defaults = {"model": {"hidden": [256, 256], "activation": "relu"}, "store": {"batch_size": 256}}

@@ -55,6 +55,7 @@ class SACDiscrete(Algorithm):
     Config = SACDiscreteConfig
     store_kind = "replay"
     actions = ("discrete",)
+    plain = True
     targets = {"q_target": "q"}
     defaults = {"model": {"hidden": [256, 256], "activation": "relu"}, "store": {"batch_size": 256}}
     metrics = {

@@ -55,6 +55,7 @@ class TD3(Algorithm):
     Config = TD3Config
     store_kind = "replay"
     actions = ("box",)
+    plain = True
     targets = {"q_target": "q", "policy_target": "policy"}
     defaults = {"model": {"hidden": [256, 256], "activation": "relu"}, "store": {"batch_size": 256}}
     metrics = {

@@ -54,6 +54,7 @@ class TQC(Algorithm):
     Config = TQCConfig
     store_kind = "replay"
     actions = ("box",)
+    plain = True
     targets = {"q_target": "q"}
     defaults = {"model": {"hidden": [256, 256], "activation": "relu"}, "store": {"batch_size": 256}}
     metrics = {

@@ -60,6 +60,7 @@ class TRPO(OnPolicy):
 
     name = "trpo"
     Config = TRPOConfig
+    plain = True
     eager_only = "the policy's step searches for its length: second derivatives, and branches on what they give"
     defaults = {"model": {"hidden": [64, 64], "activation": "tanh", "init": "orthogonal"}, "env": {"num": 8}}
     metrics = {

@@ -193,8 +193,7 @@ class Learner:
             artefact.take(batch, flat)
             return artefact()
         s = self.eager
-        s._metrics, s._batch = {}, Rows(batch)
-        returned = self.own_draws.run(name, getattr(self.algo, name), s, s._batch)
+        returned = self.own_draws.run(name, s.execute, self.algo, name, batch)
         arrays, metrics = split(s._metrics, returned)
         if self.device.type == "cpu":
             numbers = np.array([number.item() for number in metrics.values()], np.float32)

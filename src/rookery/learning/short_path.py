@@ -5,8 +5,8 @@
 
 In a small network most of the time goes into module calls, dispatch and the tape, not into these products. Eager updates take this way where a
 network says that it is such a chain (`plain_layers`), and get the same bits, for the operations are those of autograd. Whoever watches
-operations (tracing, quick acting) or modules (hooks) sees the modules, and so does a loss that is not Rookery's own: it may ask for more than
-what a network computes.
+operations (tracing, quick acting) or modules (hooks) sees the modules, and so does a loss of an update that its algorithm does not declare to be
+`plain` (`core.plain`): it may ask for more than what a network computes.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules import module as every_module
 
+from rookery.core.plain import plain_module
 from rookery.core.watching import watched
 
 _relu_back = torch.ops.aten.threshold_backward.default
@@ -45,7 +46,7 @@ class Chain:
         self._numbers: list[tuple[dict[str, Any], str, Tensor]] = []  # where the module keeps them, name, number
         for layer, following in zip(layers, [*layers[1:], None]):
             if isinstance(layer, nn.Linear):
-                shape = None if following is None or isinstance(following, nn.Linear) else type(following)
+                shape = None if following is None or isinstance(following, nn.Linear) else _computed_by(following)
                 weight, bias = layer.weight, layer.bias
                 numbers = weight.detach(), weight.detach().t(), bias.detach(), weight.grad, bias.grad
                 self.layers.append(Layer(*numbers, shape))
@@ -152,17 +153,23 @@ def chain_of(module: nn.Module) -> Chain | None:
 
 def _as_told(module: nn.Module) -> bool:
     """Whether it computes what it seems to: a subclass or an instance may have a `forward` that `plain_layers` does not know of."""
-    kind = type(module)
-    if "forward" in vars(module):
+    computes = _computed_by(module)
+    if "forward" in vars(module) or computes is None:
         return False
-    tells, computes = ([c for c in kind.__mro__ if name in vars(c)] for name in ("plain_layers", "forward"))
-    return kind in (*_PLAIN, nn.Sequential, nn.ModuleList) or (bool(tells) and tells[0] is computes[0])
+    if computes in (*_PLAIN, nn.Sequential) or (computes is nn.Module and isinstance(module, nn.ModuleList)):
+        return plain_module(module)  # of a class of torch, or of one that changes no method of it
+    return next((cls for cls in type(module).__mro__ if "plain_layers" in vars(cls)), None) is computes
+
+
+def _computed_by(module: nn.Module) -> type[nn.Module] | None:
+    """The class whose `forward` it has."""
+    return next((cls for cls in type(module).__mro__ if "forward" in vars(cls)), None)
 
 
 def _alternate(layers: list[nn.Module]) -> bool:
     """Linear layers with numbers of their own, at most one activation behind each."""
     for before, layer in zip([None, *layers], layers):
-        if type(layer) not in _PLAIN or not (isinstance(layer, nn.Linear) or isinstance(before, nn.Linear)):
+        if _computed_by(layer) not in _PLAIN or not (isinstance(layer, nn.Linear) or isinstance(before, nn.Linear)):
             return False
         if isinstance(layer, nn.Linear) and [k for k, p in layer._parameters.items() if p is not None] != [
             "weight",

@@ -21,6 +21,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
+from rookery.core.plain import plain_method
 from rookery.core.tree import tree_map
 from rookery.equations.td import known_slope
 from rookery.learning.flat import FlatNetwork, Loss
@@ -114,8 +115,17 @@ class Eager(Words):
         super().__init__(*parts)
         self._generator, self._device = generator, self._tensors["knobs"].device
         self._shares: Shares | None = None  # while an update is shared by several learners
+        self._promises: dict[str, bool] = {}  # named update → whether it is plain (`core.plain`)
+        self._plain = False  # whether the one that is executed is: its losses only call their networks
         noisy = any(net.noise for net in self._nets.values())
         self.quiet = Quiet(self._nets, self.knob) if noisy else self  # the reader of greedy acting
+
+    def execute(self, algo: Any, name: str, batch: dict[str, Any]) -> Any:
+        """What a named update of this batch returns; its metrics are kept here."""
+        if name not in self._promises:
+            self._promises[name] = plain_method(algo, name)
+        self._metrics, self._batch, self._plain = {}, Rows(batch), self._promises[name]
+        return getattr(algo, name)(self, self._batch)
 
     def _read(self, name: str) -> Any:
         return self._nets[name].reader
@@ -123,9 +133,8 @@ class Eager(Words):
     def _gradient(self, name: str, loss: Loss) -> tuple[Tensor, Any, Tensor]:
         net = self._nets[name]
         net.grad.zero_()
-        # a user's loss may want more of its network than what it computes: the gradient of a parameter, other parameters in its place
-        ours = (getattr(loss, "__module__", None) or "").startswith("rookery.")
-        cut = Cut(net.chain) if ours and net.chain is not None else None
+        # any other loss may want more of its network than what it computes: the gradient of a parameter, other parameters in its place
+        cut = Cut(net.chain) if self._plain and net.chain is not None else None
         value, aux = self._evaluate(name, loss, cut or net.module)
         slope = None if cut is None or cut.leaf is None else known_slope(value, cut.leaf)
         if slope is None:

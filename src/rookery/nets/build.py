@@ -25,6 +25,8 @@ from rookery.nets.normalise import normaliser_of, observation_of
 class OwnEncoder(nn.Module):
     """A user's encoder, which need not know of masks, normalisers and time."""
 
+    plain = True  # core.plain
+
     def __init__(self, module: Any, obs_spec: Tree, config: ModelConfig):
         super().__init__()
         self.normaliser = normaliser_of(obs_spec) if config.normalise_obs else None

@@ -30,6 +30,8 @@ def state_spec(config: CoreConfig) -> dict[str, Leaf]:
 class Core(nn.Module):
     """x [..., in_features] with a state → y [..., size] with the next state."""
 
+    plain = True  # core.plain
+
     def __init__(self, in_features: int, config: CoreConfig):
         super().__init__()
         self.kind, self.size = config.kind, config.size

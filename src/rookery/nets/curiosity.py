@@ -24,6 +24,8 @@ from rookery.nets.policy import PolicyHead, Value
 class Features(nn.Module):
     """An embedding [..., size] of observations."""
 
+    plain = True  # core.plain
+
     def __init__(self, obs_spec: Tree, model: ModelConfig, size: int):
         super().__init__()
         self.encoder = build_encoder(obs_spec, model)
@@ -35,6 +37,8 @@ class Features(nn.Module):
 
 class Curious(nn.Module):
     """What both kinds have: V of the bonus, and the bonus's mean and variance so far."""
+
+    plain = True  # core.plain
 
     def __init__(self, obs_spec: Tree, model: ModelConfig):
         super().__init__()
@@ -48,6 +52,8 @@ class Curious(nn.Module):
 
 class Distillation(Curious):
     """`forward(next_obs) → (f̂, f)`."""
+
+    plain = True  # core.plain
 
     def __init__(self, obs_spec: Tree, model: ModelConfig, size: int):
         own = model.model_copy(update={"normalise_obs": True, "core": None})
@@ -64,6 +70,8 @@ class Dynamics(Curious):
 
     Features learn from the action alone: what the actions do not influence is not seen, so it cannot surprise.
     """
+
+    plain = True  # core.plain
 
     def __init__(self, obs_spec: Tree, action_spec: Leaf, model: ModelConfig, size: int):
         own = model.model_copy(update={"normalise_obs": True, "core": None})

@@ -23,6 +23,8 @@ from rookery.nets.noisy import noisy as noisy_layer
 class AtomNetwork(nn.Module):
     """N numbers per action [..., A, N]: logits of fixed atoms, or quantiles at fixed fractions."""
 
+    plain = True  # core.plain
+
     def __init__(
         self, obs_spec: Tree, actions: int, count: int, config: ModelConfig, dueling: bool = False, noisy: bool = False
     ):
@@ -42,6 +44,8 @@ class AtomNetwork(nn.Module):
 
 class QuantileFunction(nn.Module):
     """Quantiles at any fractions: `forward(obs, tau)` with tau [..., K], or [K] for all rows → [..., A, K]."""
+
+    plain = True  # core.plain
 
     def __init__(
         self,
@@ -78,6 +82,8 @@ class QuantileFunction(nn.Module):
 
 class Fractions(nn.Module):
     """ψ(s) [..., F] → (log p [..., N], τ [..., N + 1] from 0 to 1, τ̂ [..., N])."""
+
+    plain = True  # core.plain
 
     def __init__(self, in_features: int, count: int):
         super().__init__()

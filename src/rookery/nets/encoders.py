@@ -68,6 +68,8 @@ class OneHots:
 class Pixels(nn.Module):
     """Bytes of an image → convolutions → [..., out_features]."""
 
+    plain = True  # core.plain
+
     def __init__(self, leaf: Leaf, config: ModelConfig, name: str):
         super().__init__()
         self.shape = leaf.shape
@@ -145,6 +147,8 @@ def _top(width: int, config: ModelConfig) -> tuple[nn.Sequential, int]:
 
 class Encoder(nn.Module):
     """Mask off → normaliser → features of all leaves, concatenated → hidden layers. Built from the spec without action mask."""
+
+    plain = True  # core.plain
 
     def __init__(self, obs_spec: Tree, config: ModelConfig):
         super().__init__()

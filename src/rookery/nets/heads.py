@@ -17,7 +17,6 @@ from rookery.core.tree import Tree
 from rookery.nets.build import build_encoder
 from rookery.nets.config import Init, ModelConfig
 from rookery.nets.cores import Core, State
-from rookery.nets.encoders import Encoder
 from rookery.nets.modules import linear
 from rookery.nets.noisy import noisy as noisy_layer
 from rookery.nets.normalise import normaliser_of, observation_of
@@ -29,6 +28,8 @@ def _last(in_features: int, out_features: int, init: Init, noisy: bool) -> nn.Mo
 
 class Dueling(nn.Module):
     """Features → [..., A]. One layer gives V in the first column and the advantages in the others."""
+
+    plain = True  # core.plain
 
     def __init__(self, in_features: int, actions: int, init: Init = "default", noisy: bool = False):
         super().__init__()
@@ -46,6 +47,8 @@ class QNetwork(nn.Module):
     With `model.core` it has a memory and is read by `step` and `unroll`, else by calling it.
     """
 
+    plain = True  # core.plain
+
     def __init__(self, obs_spec: Tree, actions: int, config: ModelConfig, dueling: bool = False, noisy: bool = False):
         super().__init__()
         self.encoder = build_encoder(obs_spec, config)
@@ -57,8 +60,9 @@ class QNetwork(nn.Module):
         return self.head(self.encoder(obs))
 
     def plain_layers(self) -> list[nn.Module] | None:
-        """All layers in a row, if a batch of flat observations goes through them and nothing else; see `chain`."""
-        layers = self.encoder.plain_layers() if isinstance(self.encoder, Encoder) and self.core is None else None
+        """All layers in a row, if a batch of flat observations goes through them and nothing else; see `learning.short_path`."""
+        tells = getattr(self.encoder, "plain_layers", None)
+        layers = None if tells is None or self.core is not None else tells()
         return None if layers is None else [*layers, self.head]
 
     def step(self, obs: Tree, state: State) -> tuple[Tensor, State]:
@@ -82,6 +86,8 @@ class Critic(nn.Module):
 
     With `quantiles` it gives so many numbers of the distribution of returns, [..., quantiles].
     """
+
+    plain = True  # core.plain
 
     def __init__(self, obs_spec: Tree, action_spec: Leaf, config: ModelConfig, quantiles: int | None = None):
         super().__init__()
@@ -108,6 +114,8 @@ class Ensemble(nn.Module):
     A loop, not stacked weights: those are faster only where networks are tiny and updates are not compiled, and so a member may be any
     network.
     """
+
+    plain = True  # core.plain
 
     def __init__(self, make: Callable[[], nn.Module], count: int):
         super().__init__()

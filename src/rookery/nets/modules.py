@@ -67,6 +67,8 @@ def mlp(
 class Scalar(nn.Module):
     """One learned number, such as log α of SAC."""
 
+    plain = True  # core.plain
+
     def __init__(self, value: float = 0.0):
         super().__init__()
         self.value = nn.Parameter(torch.tensor(value, dtype=torch.float32, device="cpu"))

@@ -25,6 +25,8 @@ SIGMA = 0.5  # σ₀ of the paper, section 3.2
 class Noisy(nn.Module):
     """A linear layer with noise; `weight` and `bias` are μ. Without noise until the first `resample`."""
 
+    plain = True  # core.plain
+
     eps_in: Tensor
     eps_out: Tensor
 

@@ -26,6 +26,8 @@ MOST = 1_000_000.0  # n_max: a larger count would let new data vanish in float32
 class Normalise(nn.Module):
     """Running mean and variance of one array, element by element."""
 
+    plain = True  # core.plain
+
     mean: Tensor
     var: Tensor
     count: Tensor
@@ -60,6 +62,8 @@ class Normalise(nn.Module):
 
 class NormaliseObs(nn.Module):
     """A normaliser for every float box of an observation; the other leaves pass. Built from the spec without action mask."""
+
+    plain = True  # core.plain
 
     def __init__(self, obs_spec: Tree):
         super().__init__()

@@ -29,6 +29,8 @@ from rookery.nets.modules import linear, orthogonal_
 class PolicyHead(nn.Module):
     """features → {"logits"} or {"mean", "log_std"}."""
 
+    plain = True  # core.plain
+
     def __init__(self, features: int, action_spec: Leaf, *, log_std: float = 0.0, orthogonal: bool = False):
         super().__init__()
         self.kind, self.sizes = action_spec.kind, action_spec.sizes
@@ -50,6 +52,8 @@ class PolicyHead(nn.Module):
 class Policy(nn.Module):
     """The parameters of an action distribution, without a value."""
 
+    plain = True  # core.plain
+
     def __init__(self, obs_spec: Tree, action_spec: Leaf, model: ModelConfig, log_std: float = 0.0):
         super().__init__()
         self.encoder = build_encoder(obs_spec, model)
@@ -62,6 +66,8 @@ class Policy(nn.Module):
 
 class Value(nn.Module):
     """V(s) [...] by itself."""
+
+    plain = True  # core.plain
 
     def __init__(self, obs_spec: Tree, model: ModelConfig):
         super().__init__()
@@ -83,6 +89,8 @@ class ActorCritic(nn.Module):
 
     With `model.core` each encoder is followed by a memory; the state is {"policy": …} if shared, else also has "value".
     """
+
+    plain = True  # core.plain
 
     def __init__(
         self, obs_spec: Tree, action_spec: Leaf, model: ModelConfig, *, shared: bool = False, log_std: float = 0.0
@@ -162,6 +170,8 @@ class ActorCritic(nn.Module):
 class SquashedPolicy(nn.Module):
     """(mean, log standard deviation within `bounds`) of a Gaussian under a tanh, both [..., d]."""
 
+    plain = True  # core.plain
+
     def __init__(self, obs_spec: Tree, action_spec: Leaf, model: ModelConfig, bounds: tuple[float, float]):
         super().__init__()
         self.bounds = bounds
@@ -175,6 +185,8 @@ class SquashedPolicy(nn.Module):
 
 class DeterministicPolicy(nn.Module):
     """μ(s) in [−1, 1], [..., d]."""
+
+    plain = True  # core.plain
 
     def __init__(self, obs_spec: Tree, action_spec: Leaf, model: ModelConfig):
         super().__init__()

@@ -20,6 +20,8 @@ MOST_SCALE, MOST_SHIFT = 3.0, 5.0  # bounds of r and d
 class BatchRenorm(nn.Module):
     """Over all leading dimensions, feature by feature; every row of a batch counts, padding too."""
 
+    plain = True  # core.plain
+
     mean: Tensor
     var: Tensor
     count: Tensor

@@ -18,6 +18,7 @@ def choose_mode(config: Config) -> tuple[Mode, str]:
     if wanted == "eager":
         return "eager", "learning.mode=eager"
     from rookery.learning.compiled.artefact import unavailable
+    from rookery.learning.compiled.internals import untested
     from rookery.learning.compiled.key import compiler
 
     problem = algorithm.eager_only or unavailable()
@@ -25,19 +26,18 @@ def choose_mode(config: Config) -> tuple[Mode, str]:
         problem = f"learning.learners={config.learning.learners} exchange gradients in the middle of an update"
     if problem is None and device_of(config) != "cpu":
         problem = f"compiled updates run on the CPU, run.device is {config.run.device}"
+    note = f"; {untested()}" if untested() else ""
     if wanted == "compiled":
         if problem:
             raise ConfigError(f"learning.mode=compiled is not possible: {problem}. Set learning.mode=auto or eager.")
-        return "compiled", "learning.mode=compiled"
+        return "compiled", f"learning.mode=compiled{note}"
     if problem:
         return "eager", problem
     planned, least = algorithm.planned_updates(config), config.learning.compile_after
     if planned < least:
         return "eager", f"{planned} updates planned < learning.compile_after={least}"
-    return (
-        "compiled",
-        f"{Path(compiler() or '').name} found, {planned} updates planned ≥ learning.compile_after={least}",
-    )
+    reason = f"{Path(compiler() or '').name} found, {planned} updates planned ≥ learning.compile_after={least}"
+    return "compiled", reason + note
 
 
 def cache_of(config: Config) -> Cache:

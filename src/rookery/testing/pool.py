@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from rookery.acting.actor import Message
-from rookery.core.chunk import MAIN, Chunk
+from rookery.core.chunk import MAIN, Collected
 from rookery.run.config.resolve import load_config
 from rookery.run.trainer import Trainer
 from rookery.testing.comparing import assert_same, through_checkpoint
@@ -33,7 +33,7 @@ WORDS = (
 )
 KNOBS = {"epsilon": 0.5, "lr": 1e-3}
 GONE_WITHIN = 10.0  # seconds for processes to vanish after close()
-Gathered = list[tuple[int, dict[str, Chunk]]]
+Gathered = list[tuple[int, Collected]]
 
 
 def process_of(collector: Any) -> int:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rookery.core.batch.batch import Batch
-from rookery.core.batch.collate import collate, decollate, timestep_collate
+from rookery.core.batch.collate import collate, decollate, time_collate
 
 Step = namedtuple("Step", "obs action")
 
@@ -136,7 +136,7 @@ def test_there_and_back_is_the_identity(form, count):
 @given(form=json_like, time=st.integers(1, 3), count=st.integers(1, 3))
 def test_entry_t_b_of_time_major_is_step_t_of_sequence_b(form, time, count):
     sequences = [[grown(form, 10 * t + b) for t in range(time)] for b in range(count)]
-    batch = timestep_collate(sequences)
+    batch = time_collate(sequences)
     for t, row in enumerate(decollate(batch)):
         assert same(decollate(row), [sequences[b][t] for b in range(count)])
 
@@ -146,7 +146,7 @@ def test_sequences_of_steps_become_time_major():
         [{"obs": np.full(2, 10 * b + t), "reward": float(t), "first": t == 0, "name": f"{t}{b}"} for t in range(3)]
         for b in range(2)
     ]
-    batch = timestep_collate(sequences)
+    batch = time_collate(sequences)
     assert batch["obs"].shape == (3, 2, 2)
     assert batch["obs"][2, 1].tolist() == [12, 12]
     assert batch["reward"].tolist() == [[0, 0], [1, 1], [2, 2]]
@@ -164,7 +164,7 @@ def test_dicts_that_run_over_time_become_time_major():
         }
         for b in range(2)
     ]
-    batch = timestep_collate(sequences)
+    batch = time_collate(sequences)
     assert batch["obs"]["x"].shape == (3, 2, 4)
     assert batch["obs"]["x"][:, 1].unique().tolist() == [1]
     assert batch["reward"].tolist() == [[0, 0], [1, 1], [2, 2]]
@@ -177,9 +177,9 @@ def test_dicts_that_run_over_time_become_time_major():
 def test_recurrent_states_are_carried_with_none_as_zeros(key, by_step):
     states = [[None if t == 0 else (torch.full((4,), 10.0 * b + t), torch.ones(1)) for t in range(3)] for b in range(2)]
     if by_step:
-        batch = timestep_collate([[{"obs": 1.0, key: state} for state in column] for column in states])
+        batch = time_collate([[{"obs": 1.0, key: state} for state in column] for column in states])
     else:
-        batch = timestep_collate([{"obs": [1.0] * 3, key: column} for column in states])
+        batch = time_collate([{"obs": [1.0] * 3, key: column} for column in states])
     hidden, cell = batch[key]
     assert hidden.shape == (3, 2, 4)
     assert cell.shape == (3, 2, 1)
@@ -188,7 +188,7 @@ def test_recurrent_states_are_carried_with_none_as_zeros(key, by_step):
 
 
 def test_states_that_are_none_throughout_stay_none():
-    assert timestep_collate([[{"obs": 1.0, "state": None}] * 2])["state"] is None
+    assert time_collate([[{"obs": 1.0, "state": None}] * 2])["state"] is None
 
 
 @pytest.mark.parametrize(("function", "value", "error", "message"), [
@@ -204,10 +204,10 @@ def test_states_that_are_none_throughout_stay_none():
     (decollate, {"a": torch.zeros(2), "b": {"c": torch.zeros(3)}}, ValueError, "key 'b/c' holds 3 samples, other leaves 2"),
     (decollate, {"a": torch.tensor(1.0)}, ValueError, "key 'a' is a scalar"),
     (decollate, {"a": None}, ValueError, "without tensors"),
-    (timestep_collate, [[1, 2], [1]], ValueError, r"common length ≥ 1, got \[1, 2\]. Pad the short ones"),
-    (timestep_collate, [], ValueError, "at least one sequence"),
-    (timestep_collate, [{"a": 3.0}], TypeError, "key 'a' does not run over time"),
-    (timestep_collate, [{"a": [1]}, {"b": [1]}], ValueError, "in one sequence and"),
+    (time_collate, [[1, 2], [1]], ValueError, r"common length ≥ 1, got \[1, 2\]. Pad the short ones"),
+    (time_collate, [], ValueError, "at least one sequence"),
+    (time_collate, [{"a": 3.0}], TypeError, "key 'a' does not run over time"),
+    (time_collate, [{"a": [1]}, {"b": [1]}], ValueError, "in one sequence and"),
 ])  # fmt: skip
 def test_what_cannot_be_collated_is_told_with_its_place(function, value, error, message):
     with pytest.raises(error, match=message):
@@ -216,9 +216,9 @@ def test_what_cannot_be_collated_is_told_with_its_place(function, value, error, 
 
 def test_sequences_of_batches_become_a_batch_with_states_or_without():
     over_time = [Batch(obs=np.zeros((3, 2))), Batch(obs=np.ones((3, 2)))]
-    assert isinstance(timestep_collate(over_time), Batch)
-    assert timestep_collate(over_time).obs.shape == (3, 2, 2)
+    assert isinstance(time_collate(over_time), Batch)
+    assert time_collate(over_time).obs.shape == (3, 2, 2)
     steps = [[Batch(obs=np.zeros(2), state=np.ones(1))] * 3] * 4
-    batch = timestep_collate(steps)
+    batch = time_collate(steps)
     assert isinstance(batch, Batch)
     assert batch.state.shape == (3, 4, 1)

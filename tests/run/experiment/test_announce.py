@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console as RichConsole
 
 from rookery.core.errors import ConfigError
-from rookery.learning.compiled import artefact, key
+from rookery.learning.compiled import artefact, internals, key
 from rookery.run.build import build_parts
 from rookery.run.config.config import Config
 from rookery.run.config.resolve import load_config
@@ -28,7 +28,7 @@ def config(*overrides: str) -> Config:
 @pytest.fixture(autouse=True)
 def machine(monkeypatch: pytest.MonkeyPatch) -> None:
     """One that can compile, whatever this one is."""
-    monkeypatch.setattr(artefact, "TESTED_TORCH", ("",))
+    monkeypatch.setattr(internals, "version", lambda: internals.TESTED)
     monkeypatch.setattr(key, "compiler", lambda: "/usr/bin/g++")
     monkeypatch.setattr(artefact, "compiler", key.compiler)
 
@@ -52,11 +52,23 @@ def test_without_a_compiler_auto_is_eager_and_compiled_an_error(monkeypatch: pyt
         choose_mode(config("learning.mode=compiled"))
 
 
-def test_another_version_of_torch_is_not_compiled_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(artefact, "TESTED_TORCH", ("1.0.",))
+def test_another_version_of_torch_is_compiled_for_and_the_line_says_which_was_tested(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(internals, "version", lambda: "2.99.0")
+    told = f"; torch 2.99.0 is not a tested one: {internals.HINT}"
     mode, reason = choose_mode(config("learning.compile_after=0"))
-    assert mode == "eager"
-    assert "is not a tested version (1.0.*)" in reason
+    assert mode == "compiled"
+    assert reason.endswith(told)
+    assert choose_mode(config("learning.mode=compiled")) == ("compiled", f"learning.mode=compiled{told}")
+
+
+def test_a_torch_that_cannot_export_runs_eagerly_and_compiled_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(internals, "version", lambda: "2.5.1")
+    wanted = f"torch 2.5.1 is older than 2.6; {internals.HINT}"
+    assert choose_mode(config("learning.compile_after=0")) == ("eager", wanted)
+    with pytest.raises(ConfigError, match="pip install torch=="):
+        choose_mode(config("learning.mode=compiled"))
 
 
 def test_the_bounds_of_the_cache_come_from_the_config(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
     collate           [{"x": 1.0, "heads": [[0, 1], [2]]}, …]  →  {"x": f32 [B], "heads": [i64 [B, 2], i64 [B, 1]]}
     decollate         the inverse: B samples whose leaves are views of the batch
-    timestep_collate  [[step, step, …], …], or [{"obs": [T, …], …}, …]  →  {"obs": [T, B, …], …}
+    time_collate  [[step, step, …], …], or [{"obs": [T, …], …}, …]  →  {"obs": [T, B, …], …}
 
 Dicts, lists, tuples and named tuples keep their kind (so several heads stay a list of [B, ·]); strings become a list of B; a field that is None in every
 sample stays None. float64 becomes float32, integers narrower than 64 bits int64; bool, uint8 (bytes of images) and half precision stay.
@@ -164,14 +164,14 @@ def _decollate(batch: Any, length: int) -> list[Any]:
     raise TypeError(f"a {type(batch).__name__} cannot be taken apart into samples")
 
 
-def timestep_collate(sequences: Sequence[Any]) -> Any:
+def time_collate(sequences: Sequence[Any]) -> Any:
     """B sequences of T steps each as one batch with leaves [T, B, …].
 
     A sequence is a list of T steps, or a dict whose values run over time (lists of T, or arrays [T, …]). Recurrent states (keys `state`, `prev_state`)
     are stacked like everything else, keeping their structure, so `batch["state"][0]` starts the sequences; a state of None counts as zeros.
     """
     if not sequences:
-        raise ValueError("timestep_collate needs at least one sequence, got an empty list")
+        raise ValueError("time_collate needs at least one sequence, got an empty list")
     return _over_time(list(sequences), "")
 
 

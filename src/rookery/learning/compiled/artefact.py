@@ -25,25 +25,20 @@ from torch import Tensor
 
 from rookery.core.errors import CompileError
 from rookery.learning.compiled.cache import PLAN, Cache, distrust, private, shared
+from rookery.learning.compiled.changes import in_words
+from rookery.learning.compiled.internals import no_export
 from rookery.learning.compiled.key import circumstances, compiler, key_of
 from rookery.learning.compiled.small_matmul import decompositions
 from rookery.learning.learner import Outputs
 from rookery.learning.update_words import Traced
 
 log = logging.getLogger("rookery.learning")
-FORMAT = 3  # of plan.json
+FORMAT = 4  # of plan.json
 CODE = "update.so"
-TESTED_TORCH = ("2.13.",)
-OPTIONS = {  # of inductor
-    "compile_threads": 1,  # it would start a process per core
-    "epilogue_fusion": False,  # matmul.h has none
-    "aot_inductor.allow_stack_allocation": True,  # stack.py
-    "aot_inductor.precompile_headers": False,  # 300 MB in a folder whose name anybody can take first; saves 4 s of 25
-}
-STACK = 4 << 20  # bytes of a stack that small results fit into, whatever their type (stack.py)
-_FILES = ("matmul.h", "matmul.py", "stack_buffers.py")
+STACK = 4 << 20  # bytes of a stack that small results fit into, whatever their type (stack_buffers.py)
+_FILES = ("changes.py", "internals.py", "matmul.h", "matmul.py", "stack_buffers.py")
 _TEXTS = [Path(__file__).with_name(name).read_text(encoding="utf-8") for name in _FILES]
-PARTS = [Traced, decompositions, OPTIONS, FORMAT, _TEXTS]  # what of us shapes an artefact
+PARTS = [Traced, decompositions, FORMAT, _TEXTS]  # what of us shapes an artefact
 Plan = dict[str, Any]
 
 
@@ -73,6 +68,9 @@ class Artefact:
         self.key = key_of(learner, name, PARTS)
         self._held = obtain(learner, name, batch, self.key)
         self._run, plan, self.built = self._held.run, self._held.plan, self._held.built
+        self.left_out = plan["left_out"]
+        if self.left_out and all(self.left_out != other.left_out for other in learner.compiled.values()):
+            log.warning("%s", in_words(self.left_out))
         self._names, self._arrays = tuple(plan["metrics"]), list(plan["arrays"])
         self._noise = [(kind, torch.zeros(shape, device="cpu")) for kind, shape in plan["noise"]]
         table = learner.tensors | {f"noise{i}": t for i, (_, t) in enumerate(self._noise)}
@@ -102,7 +100,9 @@ class Artefact:
                 t.normal_(generator=self._generator)
             else:
                 t.uniform_(generator=self._generator)
-        numbers, *arrays = self._run(self._inputs)  # its own (stack.py): the next call in this thread overwrites them
+        numbers, *arrays = self._run(
+            self._inputs
+        )  # its own (stack_buffers.py): the next call in this thread overwrites them
         return Outputs(dict(zip(self._arrays, map(torch.clone, arrays))), self._names, numbers.numpy().copy())
 
     def check(self, learner: Any, name: str) -> None:
@@ -224,8 +224,8 @@ def load(path: Path) -> Callable[[list[Any]], list[Tensor]]:
 
 def unavailable() -> str | None:
     """Why this machine cannot run compiled updates, or None."""
-    if not torch.__version__.startswith(TESTED_TORCH):
-        return f"torch {torch.__version__} is not a tested version ({', '.join(v + '*' for v in TESTED_TORCH)})"
+    if (problem := no_export()) is not None:
+        return problem
     if compiler() is None:
         return "no C++ compiler (g++) was found"
     if (room := stack_bytes()) < STACK:

@@ -23,6 +23,7 @@ import torch
 from pydantic import BaseModel
 from torch import Tensor, nn
 
+from rookery.core.plain import names_in
 from rookery.core.schedule import Schedule
 
 _PLAIN = (int, float, complex, str, bytes, bool, type(None), type(...), torch.dtype, torch.device, torch.Size, np.dtype)
@@ -187,10 +188,6 @@ def _class(x: type, say: Callable[..., None], go: Callable[[Any], None]) -> None
         if (not key.startswith("__") or callable(value)) and key not in ("__annotations__", "__dict__", "_abc_impl"):
             say(key)
             go(value)
-
-
-def names_in(code: types.CodeType) -> set[str]:
-    return set(code.co_names).union(*(names_in(c) for c in code.co_consts if isinstance(c, types.CodeType)))
 
 
 @lru_cache(maxsize=4096)

@@ -1,4 +1,4 @@
-"""Matrix products inside an artefact by matmul.h instead of the library: imported by build.py only, with the compiler.
+"""Matrix products inside an artefact by matmul.h instead of the library: imported when an update is built, with the compiler.
 
 torch's library (MKL) reaches 70 to 80 % of what the CPUs allow that we measured (AMD, AVX2 or AVX-512), matmul.h 90 to 95 %, and
 it needs no tensor objects: 1.1 to 1.4 times as fast at the sizes of reinforcement learning, on one thread. With more threads,
@@ -16,8 +16,12 @@ from unittest.mock import patch
 import torch
 from torch._inductor import lowering  # first: its modules import one another
 from torch._inductor.codegen.cpp_template import CppTemplate
+from torch._inductor.codegen.cpp_template_kernel import CppTemplateKernel
 from torch._inductor.kernel.mm_common import mm_args
 
+from rookery.learning.compiled.internals import lacking, refusing, unknown
+
+OPTIONS = {"epilogue_fusion": False}  # matmul.h has none
 HEADER = Path(__file__).with_name("matmul.h")
 WRITTEN_FOR = ("AVX2", "AVX512")  # capabilities by torch's names; the same bits on both
 
@@ -38,6 +42,19 @@ class Product(CppTemplate):
         return f'{self.header().getvalue()}\n{source()}\nextern "C" {start}\n{{\n    {call}\n}}\n'
 
 
+def problem() -> str | None:
+    """Why this torch cannot have them, or None."""
+    if torch.ops.aten.mm.default not in lowering.lowerings:
+        return "inductor has no lowering of aten.mm"
+    return (
+        lacking(CppTemplate, "generate", "header")
+        or lacking(CppTemplateKernel, "def_kernel", "size", "stride", "index")
+        or refusing(CppTemplate.__init__, "name", "input_nodes", "layout", "num_threads")
+        or refusing(mm_args, "layout")
+        or unknown(OPTIONS)
+    )
+
+
 def source() -> str:
     """matmul.h, with wide registers only where torch may use them: inductor's compiler is told of all that the CPU has."""
     wide = "#define ROOKERY_WIDE\n" if torch.backends.cpu.get_cpu_capability() == "AVX512" else ""
@@ -53,7 +70,7 @@ def suits(a: Any, b: Any, layout: Any) -> bool:
 
 
 @contextmanager
-def own_products() -> Iterator[None]:
+def applied() -> Iterator[None]:
     """While inductor compiles: its `mm` is ours where it suits."""
     mm = torch.ops.aten.mm.default
     library = lowering.lowerings[mm]

@@ -19,6 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from rookery.learning.compiled.internals import lacking, refusing
 from rookery.learning.optim import once
 
 THIN = 8  # shortest side up to which a product is a loop: one vector of the CPU
@@ -50,6 +51,14 @@ def long_norm(x: Tensor) -> Tensor:
     """√(Σ xᵢ²) of a vector."""
     whole = x.numel() // ROW * ROW
     return (x[:whole].view(-1, ROW).square().sum(0).sum() + x[whole:].square().sum()).sqrt()
+
+
+def problem() -> str | None:
+    """Why this torch cannot trace so, or None."""
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    lacks = lacking(torch.ops.aten, "mm", "addmm", "linalg_vector_norm")
+    return lacks or refusing(make_fx, "decomposition_table")
 
 
 def decompositions() -> dict[Any, Callable[..., Any]]:

@@ -1,4 +1,4 @@
-"""Intermediate results of an artefact on the stack: imported by build.py only, with the compiler.
+"""Intermediate results of an artefact on the stack: imported when an update is built, with the compiler.
 
 A small update has some 25 of them; as tensors each is made and freed in every call, 15 to 20 of the 150 µs of a DQN update. An update whose
 intermediate results are more than MOST numbers, or that calls the library in between, keeps its tensors.
@@ -18,6 +18,9 @@ from unittest.mock import patch
 from torch._inductor import lowering  # noqa: F401  first: its modules import one another
 from torch._inductor.codegen import common, cpp_wrapper_cpu_array_ref
 
+from rookery.learning.compiled.internals import lacking, refusing, unknown
+
+OPTIONS = {"aot_inductor.allow_stack_allocation": True}
 MOST = 1 << 18  # 1 MB of float32, 2 of float64; with a smaller stack than artefact.STACK updates are not compiled
 LINE = 64  # bytes of a cache line, where each array starts
 
@@ -43,8 +46,22 @@ class OnStack(cpp_wrapper_cpu_array_ref.CppWrapperCpuArrayRef):
         super().generate_return([self.create_tmp_raii_handle_var_if_needed(r, self.wrapper_call) for r in output_refs])
 
 
+def problem() -> str | None:
+    """Why this torch cannot have them, or None."""
+    theirs = cpp_wrapper_cpu_array_ref.CppWrapperCpuArrayRef
+    return (
+        lacking(theirs, "create", "make_allocation", "generate_return", "create_tmp_raii_handle_var_if_needed")
+        or refusing(theirs.generate_return, "output_refs")
+        or refusing(theirs.make_allocation, "name")
+        or lacking(cpp_wrapper_cpu_array_ref, "MAX_STACK_ALLOCATION_SIZE")
+        or lacking(common, "init_backend_registration", "device_codegens")
+        or refusing(common.DeviceCodegen, "cpp_wrapper_codegen")
+        or unknown(OPTIONS)
+    )
+
+
 @contextmanager
-def on_stack() -> Iterator[None]:
+def applied() -> Iterator[None]:
     """While inductor compiles for the CPU. Its option alone counts only until it has compiled for the first time in this process."""
     common.init_backend_registration()
     ours = dataclasses.replace(common.device_codegens["cpu"], cpp_wrapper_codegen=OnStack)

@@ -26,7 +26,6 @@ from rookery.core.tree import Tree, flatten
 from rookery.learning.group.all_reduce import ReduceGroup, Witness, meeting, rows_in
 from rookery.learning.group.follower import GroupSpec, Task, device_of, digest, is_told, serve_member, shared_update
 from rookery.learning.learner import Learnable, Learner, Outputs
-from rookery.learning.update_words import Rows
 
 log = logging.getLogger("rookery.learning")
 PARTING = 3.0  # seconds for a process to end
@@ -186,9 +185,9 @@ class Leader(Learner):
         saved = {key: tensor.clone() for key, tensor in self.tensors.items()}
         drawn, own, metrics = self.generator.get_state(), self.own_draws.state(), self.eager._metrics
         witness, s = Witness(), self.eager
-        s._shares, s._metrics, s._batch = witness, {}, Rows(self._here(batch))
+        s._shares = witness
         try:
-            self.own_draws.run(name, getattr(self.algo, name), s, s._batch)
+            self.own_draws.run(name, s.execute, self.algo, name, self._here(batch))
         finally:
             s._shares, s._metrics = None, metrics
             for key, tensor in saved.items():
