@@ -196,8 +196,10 @@ def test_values_out_of_range_are_refused(make, words):
 
 
 CASES = {
-    "dqn": (lambda: DQN(DQNConfig(dueling=True, target_every=7), OBS, TWO, SMALL), lambda i: replay_batch(i, "discrete")),
-    "ppo": (lambda: PPO(PPOConfig(entropy_bonus=0.01, value_clip=0.2, dual_clip=3.0), OBS, BOX, ModelConfig(hidden=(16,), init="orthogonal", normalise_obs=True)), lambda i: rollout(i, BOX)),
+    "dqn": (lambda: DQN(DQNConfig(dueling=True, target_every=7), OBS, TWO, SMALL),
+        lambda i: replay_batch(i, "discrete")),
+    "ppo": (lambda: PPO(PPOConfig(entropy_bonus=0.01, value_clip=0.2, dual_clip=3.0), OBS, BOX,
+        ModelConfig(hidden=(16,), init="orthogonal", normalise_obs=True)), lambda i: rollout(i, BOX)),
     "sac": (lambda: SAC(SACConfig(), OBS, BOX, SMALL), lambda i: replay_batch(i, "box")),
 }  # fmt: skip
 

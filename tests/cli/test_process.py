@@ -50,7 +50,8 @@ def test_a_bad_config_exits_2_with_one_message(tmp_path: Path) -> None:
 
 def test_modules_of_the_current_folder_can_be_imported(tmp_path: Path) -> None:
     (tmp_path / "my_presets.py").write_text(
-        "from rookery import register\nregister('env', 'my-cart', 'gymnasium.envs.classic_control:CartPoleEnv', 'mine')\n"
+        "from rookery import register\nregister('env', 'my-cart', "
+        "'gymnasium.envs.classic_control:CartPoleEnv', 'mine')\n"
     )
     done = rookery("config", "show", "cartpole-dqn", "import=[my_presets]", "env.id=my-cart", folder=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")

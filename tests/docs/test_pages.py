@@ -100,7 +100,8 @@ def test_a_broken_link_and_a_missing_heading_are_noticed(tmp_path):
     (tmp_path / "other.md").write_text("# There\n## A heading, of two words\n")
     page = tmp_path / "page.md"
     page.write_text(
-        "[a](other.md) [b](gone.md) [c](other.md#a-heading-of-two-words) [d](other.md#nowhere) [e](https://example.org)\n"
+        "[a](other.md) [b](gone.md) [c](other.md#a-heading-of-two-words) [d](other.md#nowhere) "
+        "[e](https://example.org)\n"
     )
     found = checks.broken_links(tmp_path, [page])
     assert found == ["page.md: the link gone.md leads nowhere", "page.md: other.md has no heading #nowhere"]

@@ -1,4 +1,5 @@
-"""An env whose observations number its steps, so that every recorded row can be told from every other; it fails as it is told."""
+"""An env whose observations number its steps, so that every recorded row can be told from every
+other; it fails as it is told."""
 
 from __future__ import annotations
 
@@ -14,7 +15,8 @@ from gymnasium import spaces
 
 
 class Numbered(gymnasium.Env):
-    """Observation: [env, number of the seed, steps of the episode]; reward: steps after this one. `share` of the steps end in `fault`.
+    """Observation: [env, number of the seed, steps of the episode]; reward: steps after this one.
+    `share` of the steps end in `fault`.
 
     `only`: the env (by index) that fails, −1 for all. `marks`: a folder; with it a fault happens once, at step `when`.
     """
@@ -75,7 +77,8 @@ class Numbered(gymnasium.Env):
 
 
 class Rows:
-    """Looks at chunks as they are collected: every valid row is one step of one env, none is there twice, none is linked wrongly."""
+    """Looks at chunks as they are collected: every valid row is one step of one env, none is there
+    twice, none is linked wrongly."""
 
     def __init__(self, columns):
         self.seen, self.before = set(), [None] * columns

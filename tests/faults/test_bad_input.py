@@ -1,4 +1,5 @@
-"""Bad input, through the command: each mistake ends with its exit code and a sentence that names cause and remedy (F9-F11, F20, F21, F24)."""
+"""Bad input, through the command: each mistake ends with its exit code and a sentence that names cause and
+remedy (F9-F11, F20, F21, F24)."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ from rookery.core import registry
 from rookery.run.checkpoints.manifest import commit_text
 from rookery.run.config.resolve import flat, load_config
 
-# --- the config -----------------------------------------------------------------------------------------------------------------
+# --- the config ---
 
 
 def nothing_left(folder: Path) -> bool:
@@ -118,7 +119,7 @@ def test_a_replay_larger_than_the_memory_is_refused_with_the_numbers_before_anyt
     assert nothing_left(tmp_path)
 
 
-# --- the env --------------------------------------------------------------------------------------------------------------------
+# --- the env ---
 
 TOLD = {
     "nan_obs": ["the observation[0] is nan", "env.on_bad=drop"],
@@ -192,7 +193,7 @@ def test_an_env_that_reuses_its_array_trains_to_the_same_weights_as_one_that_doe
         assert found[0][key] == found[1][key], key
 
 
-# --- malicious files ------------------------------------------------------------------------------------------------------------
+# --- malicious files ---
 
 
 @pytest.fixture(scope="module")

@@ -228,7 +228,8 @@ def test_nested_observations_are_stacked_but_not_the_action_mask() -> None:
     replay = store(spec=spec, stack=2)
     chunk = simple_chunk([1, 2, 3], [0] * 3, 4, first=[0], ends={2: (True, 9)})
     grow = lambda x, n: np.repeat(x, n, axis=-1)  # noqa: E731
-    make = lambda x: {"left/pixels": grow(x, 3).astype(np.uint8), "action_mask": grow(x, 5).astype(np.int8)}  # noqa: E731
+    types = {"left/pixels": (3, np.uint8), "action_mask": (5, np.int8)}
+    make = lambda x: {name: grow(x, size).astype(kind) for name, (size, kind) in types.items()}  # noqa: E731
     chunk.rows["obs"], chunk.last_obs, chunk.final_obs = (
         make(chunk.rows["obs"]),
         make(chunk.last_obs),
@@ -370,7 +371,8 @@ def saved(replay: ReplayStore) -> dict[str, Any]:
 
 @pytest.mark.parametrize("rows", [2, 40], ids=["half full", "wrapped"])
 def test_a_restored_store_goes_on_bit_for_bit(rows: int) -> None:
-    make = lambda: store(4, 0.99, 3, 2, PAIR, capacity=60, stack=2, max_reuse=4, max_staleness=50, updates_per_step=0.3)  # noqa: E731
+    limits = {"max_reuse": 4, "max_staleness": 50, "updates_per_step": 0.3}
+    make = lambda: store(4, 0.99, 3, 2, PAIR, capacity=60, stack=2, **limits)  # noqa: E731
     one, two, rng = make(), make(), np.random.default_rng(7)
     envs = [Envs(rng, 2, c) for c in (0, 1)]
     for version in range(rows):

@@ -53,7 +53,8 @@ def test_a_pixel_counts_with_the_share_that_lies_in_the_area():
 
 
 def area_mean(screen):
-    """210 × 160 → 84 × 84 by repeating pixels until the areas are whole ones: 210 · 2 = 84 · 5 and 160 · 21 = 84 · 40."""
+    """210 × 160 → 84 × 84 by repeating pixels until the areas are whole ones: 210 · 2 = 84
+    · 5 and 160 · 21 = 84 · 40."""
     fine = screen.repeat(2, 0).repeat(21, 1).astype(np.int64)
     sums = fine.reshape(84, 5, 84, 40).sum((1, 3))
     return ((sums + 100) // 200).astype(np.uint8)
