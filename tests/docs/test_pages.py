@@ -1,5 +1,6 @@
 """Links lead somewhere, quoted commands are commands, generated parts are what the code says."""
 
+import json
 import re
 import shlex
 
@@ -47,11 +48,20 @@ def test_every_algorithm_has_a_page_that_the_table_of_algorithms_links_to():
         assert f"<!-- generated: measured-{name} -->" in page
 
 
-def test_a_page_of_an_algorithm_has_equations_options_metrics_presets_and_its_curve():
+def test_a_page_of_an_algorithm_has_equations_options_and_metrics():
     page = (ROOT / "docs" / "algorithms" / "dqn.md").read_text()
     for part in ("```text\nR     = Σ", "| `algo.n_step` | `1` |", "| `td_abs` |", "`rookery train cartpole-dqn`"):
         assert part in page
-    assert "](../images/curves/cartpole-dqn.svg)" in page
+
+
+def test_a_page_of_an_algorithm_has_its_presets_with_figures_and_curves(fake_zoo, tmp_path):
+    (tmp_path / "pole-fake.json").write_text(json.dumps(fake_zoo.curves_of("pole-fake")))
+    figures = {name: {"status": row.status, "measured": row.measured} for name, row in fake_zoo.results().items()}
+    part = build.algorithm_pages.measured("ppo", figures, tmp_path)
+    assert "| `rookery train pole-fake` | gold | 500 [482.5, 500] | 475 | 20 000 | 5 |" in part
+    assert "| `rookery train pole-elsewhere-fake` | draft | not measured |" in part
+    assert "`rookery verify pole-fake` measures it again." in part
+    assert part.count("](../images/curves/") == part.count("](../images/curves/pole-fake.svg)") == 1
 
 
 def test_every_docstring_of_an_algorithm_has_equations():
@@ -78,13 +88,14 @@ def test_the_page_that_advises_names_every_algorithm_and_only_presets_that_exist
         ("rookery train -c examples/cartpole.yaml env.nmu=3", "env.num"),
         ("rookery explain dnq", "dqn"),
         ("rookery list presents", "cannot list"),
-        ("rookery verify cartpole-po", "cartpole-ppo"),
-        ("rookery verify ant-td3", "no gate"),
-        ("rookery plot cartpole-po", "cartpole-ppo"),
+        ("rookery verify pole-fak", "pole-fake"),
+        ("rookery verify draft-fake", "no gate"),
+        ("rookery plot pole-fak", "pole-fake"),
         ("make trian", "no verb"),
         ("python examples/nothing.py", "no file"),
     ],
 )
+@pytest.mark.usefixtures("fake_zoo")
 def test_a_wrong_command_is_noticed(line, complaint):
     assert complaint in (checks.wrong(ROOT, shlex.split(line)) or "")
 
