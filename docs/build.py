@@ -129,7 +129,8 @@ PARTS: dict[str, Callable[[], str]] = {
 
 
 def pages() -> list[Path]:
-    return [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *sorted(algorithm_pages.FOLDER.glob("*.md"))]
+    folders = [ROOT / "docs", algorithm_pages.FOLDER, ROOT / "docs" / "decisions"]
+    return [ROOT / "README.md", *(page for folder in folders for page in sorted(folder.glob("*.md")))]
 
 
 def regenerated(text: str, skip: tuple[str, ...] = ()) -> str:

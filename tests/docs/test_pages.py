@@ -38,6 +38,16 @@ def test_every_page_is_in_the_index_and_linked_from_the_readme():
             assert f"](docs/{page.name})" in readme
 
 
+def test_decisions_are_numbered_indexed_and_at_most_a_page_each():
+    index, pages = (ROOT / "docs" / "index.md").read_text(), sorted((ROOT / "docs" / "decisions").glob("*.md"))
+    assert [page.name[:4] for page in pages] == [f"{number:03d}-" for number in range(1, len(pages) + 1)]
+    for page in pages:
+        text = page.read_text()
+        assert f"](decisions/{page.name})" in index
+        assert re.findall(r"^## (.*)$", text, re.MULTILINE) == ["Context", "Decision", "Consequences"], page.name
+        assert len(text.splitlines()) <= 60, page.name
+
+
 def test_every_algorithm_has_a_page_that_the_table_of_algorithms_links_to():
     table = (ROOT / "docs" / "algorithms.md").read_text()
     assert build.algorithm_pages.missing() == []
