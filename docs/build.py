@@ -130,7 +130,8 @@ PARTS: dict[str, Callable[[], str]] = {
 
 def pages() -> list[Path]:
     folders = [ROOT / "docs", algorithm_pages.FOLDER, ROOT / "docs" / "decisions"]
-    return [ROOT / "README.md", *(page for folder in folders for page in sorted(folder.glob("*.md")))]
+    single = [ROOT / name for name in ("README.md", "CONTRIBUTING.md")]
+    return [*single, *(page for folder in folders for page in sorted(folder.glob("*.md")))]
 
 
 def regenerated(text: str, skip: tuple[str, ...] = ()) -> str:

@@ -19,6 +19,7 @@ from rookery.learning.compiled.build import trace
 from rookery.learning.optim import Adam, RMSprop
 from rookery.run.build import choose_mode
 from rookery.run.config.resolve import load_config
+from selection import slow_but
 
 
 def blank(algo):
@@ -283,7 +284,7 @@ CASES = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", slow_but(CASES, "reinforce", "appo"))
 def test_every_update_can_be_traced(name):
     algo = CASES[name][0]()
     it = learner(algo)
@@ -299,6 +300,7 @@ def auxiliary_batch(it, i):
     return batch | {"old": {key: value + 0.1 for key, value in old.items()}}
 
 
+@pytest.mark.slow
 def test_the_auxiliary_update_of_ppg_can_be_traced():
     it = learner(CASES["ppg"][0]())
     assert "auxiliary/loss" in trace(it, "auxiliary", auxiliary_batch(it, 0))[2]["metrics"]

@@ -16,6 +16,7 @@ from rookery.equations.distributions import squashed_gaussian
 from rookery.learning.compiled.build import trace
 from rookery.learning.learner import Learner
 from rookery.nets import ModelConfig
+from selection import slow_but
 
 OBS = spec_of(spaces.Box(-1, 1, (3,), np.float32))
 TWO, BOX = spec_of(spaces.Discrete(2)), spec_of(spaces.Box(-1, 1, (2,), np.float32))
@@ -204,7 +205,7 @@ CASES = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", slow_but(CASES, "dqn", "ppo"))
 def test_every_update_can_be_traced(name):
     algo = CASES[name][0]()
     it = learner(algo)

@@ -22,6 +22,7 @@ from rookery.learning.compiled.build import trace
 from rookery.nets import ModelConfig
 from rookery.nets.distributional import AtomNetwork, Fractions, QuantileFunction
 from rookery.run.config.resolve import load_config
+from selection import slow_but
 
 
 def constant(it, **heads):
@@ -254,7 +255,7 @@ CASES = {name: (make, lambda i: replay_batch(i, "discrete")) for name, make in R
 }
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", slow_but(CASES, "c51", "pqn"))
 def test_every_update_can_be_traced(name):
     it = learner(CASES[name][0]())
     graph, _, found = trace(it, "update", it.prepare(CASES[name][1](0)))
@@ -276,10 +277,10 @@ def test_the_weights_of_prioritised_replay_reach_the_loss_and_every_sample_has_a
 DOUBLE = [name for name in REPLAYED if name != "mdqn"]
 
 
-@pytest.mark.parametrize(
-    ("name", "options"),
-    [(n, {"double": True}) for n in DOUBLE] + [(n, {"dueling": True, "noisy": True}) for n in REPLAYED],
-)
+OPTIONS = [(n, {"double": True}) for n in DOUBLE] + [(n, {"dueling": True, "noisy": True}) for n in REPLAYED]
+
+
+@pytest.mark.parametrize(("name", "options"), slow_but(OPTIONS, ("c51", {"double": True})))
 def test_double_dueling_and_noisy_updates_can_be_traced(name, options):
     it = learner(REPLAYED[name](**options))
     it.resample()

@@ -15,6 +15,7 @@ from data.replay_reference import Envs, Reference, simple_chunk
 from rookery.core.errors import BatchError, CheckpointError, ConfigError, UsageError
 from rookery.core.spec import Leaf
 from rookery.data import ReplayConfig, ReplayStore
+from selection import slow_but
 
 PAIR = Leaf("box", (2,), np.dtype(np.float32))
 ONE = Leaf("box", (1,), np.dtype(np.float32))
@@ -59,9 +60,10 @@ def agree(replay: ReplayStore, reference: Reference, gamma: float, n: int, stack
     return set(keys.tolist())
 
 
-@pytest.mark.parametrize("n", [1, 3, 5])
-@pytest.mark.parametrize("stack", [1, 4])
-@pytest.mark.parametrize("collectors", [1, 3])
+SHAPES = [(n, stack, collectors) for n in (1, 3, 5) for stack in (1, 4) for collectors in (1, 3)]
+
+
+@pytest.mark.parametrize(("n", "stack", "collectors"), slow_but(SHAPES, (1, 1, 1), (3, 4, 3), (5, 1, 3)))
 def test_every_transition_equals_the_slow_reference_over_thousands_of_chunks(
     n: int, stack: int, collectors: int
 ) -> None:

@@ -75,10 +75,10 @@ def test_arguments_places_limits_and_wrappers_reach_the_envs():
     cut.reset()
     action = {agent: np.zeros(1, int) for agent in cut.agents}
     assert [bool(cut.step(action).ended) for _ in range(4)] == [False, True, False, True]
-    wrapped = build(factory=Pairing, api="parallel", train_wrappers=("envs.test_multi_build:Wrapped",))
+    wrapped = build(factory=Pairing, api="parallel", train_wrappers=("envs.builders.test_several:Wrapped",))
     assert type(wrapped.envs[0]).__name__ == "Wrapped"
     assert isinstance(
-        build(factory=Pairing, api="parallel", eval_wrappers=("envs.test_multi_build:Wrapped",)).envs[0], Pairing
+        build(factory=Pairing, api="parallel", eval_wrappers=("envs.builders.test_several:Wrapped",)).envs[0], Pairing
     )
 
 
