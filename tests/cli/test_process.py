@@ -48,6 +48,7 @@ def test_a_bad_config_exits_2_with_one_message(tmp_path: Path) -> None:
     assert done.stderr == "error: algo.gama: unknown key (set by command line). Did you mean 'algo.gamma'?\n"
 
 
+@pytest.mark.slow
 def test_modules_of_the_current_folder_can_be_imported(tmp_path: Path) -> None:
     (tmp_path / "my_presets.py").write_text(
         "from rookery import register\nregister('env', 'my-cart', "

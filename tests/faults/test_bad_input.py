@@ -26,6 +26,7 @@ def nothing_left(folder: Path) -> bool:
     return not [path for path in folder.rglob("*") if path != folder / "runs"]
 
 
+@pytest.mark.slow
 def test_a_typo_in_any_key_is_told_with_the_right_name_and_leaves_no_folder(cli: Cli, tmp_path: Path) -> None:
     keys = [key for key in flat(load_config("cartpole-dqn").dump()) if "." in key]
     assert len(keys) > 60
