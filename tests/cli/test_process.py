@@ -42,6 +42,7 @@ def test_help_takes_less_than_three_tenths_of_a_second(tmp_path: Path) -> None:
     assert min(seconds() for _ in range(5)) < 0.3  # CPU time, the best of five: other work on the machine is not ours
 
 
+@pytest.mark.slow
 def test_a_bad_config_exits_2_with_one_message(tmp_path: Path) -> None:
     done = rookery("train", "cartpole-dqn", "algo.gama=0.9", folder=tmp_path)
     assert (done.returncode, done.stdout) == (2, "")
