@@ -3,9 +3,12 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
+TREE   := src tests examples bench docs
 export OMP_NUM_THREADS ?= 1
+PYTEST := $(BIN)/python -m pytest -n 2
+FAST   := echo "== fast tests (all that is neither slow nor matrix)" && $(PYTEST) -m "not slow and not matrix" tests
 
-.PHONY: help setup train test check test-all learn bench bench-pools chaos docs format clean
+.PHONY: help setup train test check fast test-all learn bench bench-pools chaos docs format clean
 
 help:            ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -21,19 +24,30 @@ $(STAMP): pyproject.toml constraints.txt
 train: $(STAMP)  ## train the default preset, with a live view
 	@$(BIN)/rookery train cartpole-ppo
 
+# Each part says its name first, so that a log tells where it is. A part that needs what a machine may lack (a browser, EGL) is
+# to say so in its line; today none does.
 check: $(STAMP)  ## format, lint, types, import rules, fast tests
-	$(BIN)/ruff format --check src tests examples bench docs
-	$(BIN)/ruff check src tests examples bench docs
-	$(BIN)/mypy
-	$(BIN)/lint-imports
-	$(BIN)/python -m pytest -n 2 -m "not slow and not matrix" tests
+	@echo "== format"
+	@$(BIN)/ruff format --check $(TREE)
+	@echo "== lint"
+	@$(BIN)/ruff check $(TREE)
+	@echo "== types"
+	@$(BIN)/mypy
+	@echo "== import rules"
+	@$(BIN)/lint-imports
+	@$(FAST)
+
+fast: $(STAMP)   ## the fast tests alone
+	@$(FAST)
 
 test: check     ## everything that CI runs
-	$(BIN)/python -m pytest -n 2 -m "slow and not matrix" tests
+	@echo "== slow tests (kills, faults, learning, pools, compiled updates, pages and examples)"
+	@$(PYTEST) -m "slow and not matrix" tests
 
 test-all: check ## the full matrix, with the extras it needs
 	@$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e ".[dev,envpool]"
-	$(BIN)/python -m pytest -n 2 -m "slow or matrix" tests
+	@echo "== slow tests and the full matrix"
+	@$(PYTEST) -m "slow or matrix" tests
 
 learn: $(STAMP) ## the learning gates: all seeds of the gold presets (hours)
 	$(BIN)/python bench/learn.py
@@ -51,8 +65,8 @@ docs: $(STAMP)  ## check links and commands of the documentation, and regenerate
 	$(BIN)/python docs/build.py
 
 format: $(STAMP) ## let ruff format and mend what it can
-	$(BIN)/ruff format src tests examples bench docs
-	$(BIN)/ruff check --fix src tests examples bench docs
+	$(BIN)/ruff format $(TREE)
+	$(BIN)/ruff check --fix $(TREE)
 
 clean:          ## remove .venv, caches and builds; runs/ is kept
 	rm -rf $(VENV) build dist .ruff_cache .mypy_cache .import_linter_cache .hypothesis src/*.egg-info

@@ -1,13 +1,16 @@
-"""kill -9 at many random moments, resume, compare bit for bit; for every algorithm, eager and compiled, in one process and in pools.
+"""kill -9 at many random moments, resume, compare bit for bit.
 
-    python bench/chaos.py [--points 50] [--algos dqn ppo sac] [--modes eager compiled process ray] [--seed N] [--attacks process ray nodes]
+For every algorithm, eager and compiled, in one process and in pools.
 
-`--points` counts kills per algorithm, shared equally by the modes. The straight run is made once, in one process; every killed run is
-killed several times on its way and must end with the same weights, evaluation and metrics. `process` and `ray` kill the driver of a run
-whose two collectors live elsewhere.
+    python bench/chaos.py [--points 50] [--algos dqn ppo sac] [--modes eager compiled process ray]
+                           [--seed N] [--attacks process ray nodes]
 
-`--attacks` leaves the driver alone and takes away its workers at random moments (process, ray) or the nodes of a Ray cluster every few
-rounds (nodes): CartPole must be solved by PPO nevertheless.
+`--points` counts kills per algorithm, shared equally by the modes. The straight run is made once, in one process; every
+killed run is killed several times on its way and must end with the same weights, evaluation and metrics. `process` and
+`ray` kill the driver of a run whose two collectors live elsewhere.
+
+`--attacks` leaves the driver alone and takes away its workers at random moments (process, ray) or the nodes of a Ray
+cluster every few rounds (nodes): CartPole must be solved by PPO nevertheless.
 """
 
 from __future__ import annotations
@@ -78,7 +81,8 @@ def besieged(kind: str) -> bool:
     told = json.loads(done.stdout.splitlines()[-1])
     taken = f"{told['kills']} kills" if "kills" in told else f"{told['changes']} nodes taken away"
     print(
-        f"attack on {kind}: {taken}, {told['renewals']:.0f} workers renewed, {told['reason']} ({told['seconds']:.0f} s)",
+        f"attack on {kind}: {taken}, {told['renewals']:.0f} workers renewed, {told['reason']} "
+        f"({told['seconds']:.0f} s)",
         flush=True,
     )
     return bool(told["best"] >= TARGET and told["renewals"] > 0)
@@ -101,7 +105,8 @@ def main() -> None:
             kills, inside, failures = attack(name, mode, -(-args.points // len(modes)), folder, rng)
             failed += failures
             print(
-                f"{name} {mode}: {kills} kills, {inside} inside a save, {failures} runs differed ({time.monotonic() - started:.0f} s)",
+                f"{name} {mode}: {kills} kills, {inside} inside a save, {failures} runs differed "
+                f"({time.monotonic() - started:.0f} s)",
                 flush=True,
             )
     beaten = [kind for kind in args.attacks if not besieged(kind)]

@@ -3,10 +3,11 @@
     python bench/house.py                          what the tree looks like now
     python bench/house.py --tree PATH              what another checkout looks like
     python bench/house.py golden --against COMMIT  short runs of both trees in one go on this machine: equal weights?
-    python bench/house.py speed --against COMMIT   CPU seconds of both trees, in interleaved pairs: ratio with its interval
+    python bench/house.py speed --against COMMIT   CPU seconds of both trees, in interleaved pairs: ratio, interval
     python bench/house.py resume --against COMMIT  runs killed in the old tree go on in this one, to the old tree's end
 
-files      distinct files under src/rookery that `sys.setprofile` sees in one warm round; changes: consecutive calls in different files
+files      distinct files under src/rookery that `sys.setprofile` sees in one warm round
+changes    consecutive calls in different files
 cycles     strongly connected modules, imports inside functions and `if TYPE_CHECKING` counted
 lines      of code, without docstrings, comments and blank lines
 """
@@ -63,7 +64,8 @@ MORE = {  # what the cases leave out
     "dqn-env-workers": [*DQN, "env.workers=subprocess"],
     "ppo-two-learners": [*PPO, "learning.learners=2"],
     "dqn-drop": [
-        "--algo=dqn", "--env=bench.house_envs:Failing", "env.on_bad=drop", *SMALL, "train.max_steps=1200", "model.hidden=[16,16]",
+        "--algo=dqn", "--env=bench.house_envs:Failing", "env.on_bad=drop", *SMALL, "train.max_steps=1200",
+        "model.hidden=[16,16]",
     ],
     "dqn-compiled": [*DQN, "learning.mode=compiled"],
     "ppo-compiled": [*PPO, "learning.mode=compiled"],
@@ -170,11 +172,13 @@ def code_lines(path: Path) -> int:
 
 
 BRANCHES = {  # what is counted, and how a line that does it looks
-    "single or several": r"players is (not )?None|\.single\b|\.several\b|self\.prefix\b(?! \+)|player\.prefix\b(?! \+)|len\(.*players\) [=>]"
+    "single or several": r"players is (not )?None|\.single\b|\.several\b|self\.prefix\b(?! \+)|player\.prefix\b(?! \+)"
+    r"|len\(.*players\) [=>]"
     r"|\"players\" (not )?in |several=|MultiCollector\(|\bseveral:",
     "store_kind outside data": r"store_kind",
     "isinstance of a store outside data": r"isinstance\(.*(Replay|Rollout|Mixture|Demonstrations)",
-    "probes of an algorithm's fields": r"(getattr|hasattr)\((self\.|view\.|player\.)?(config\.)?(algo|algorithm|store)\b",
+    "probes of an algorithm's fields": r"(getattr|hasattr)\((self\.|view\.|player\.)?(config\.)?"
+    r"(algo|algorithm|store)\b",
     "constructions of an algorithm": r"\.algorithm\((config|view|self|player)",
 }
 
@@ -252,10 +256,12 @@ def describe(tree: Path) -> None:
         print(f"{what:<26} {count}")
     paths = modules(tree).values()
     print(
-        f"lines of src               {sum(map(code_lines, paths))} of code, {sum(len(p.read_text().splitlines()) for p in paths)} in all"
+        f"lines of src               {sum(map(code_lines, paths))} of code, "
+        f"{sum(len(p.read_text().splitlines()) for p in paths)} in all"
     )
     print(
-        f"modules under 60 lines     {sum(1 for p in paths if p.name != '__init__.py' and len(p.read_text().splitlines()) < 60)}"
+        f"modules under 60 lines     "
+        f"{sum(1 for p in paths if p.name != '__init__.py' and len(p.read_text().splitlines()) < 60)}"
     )
 
 
@@ -343,13 +349,15 @@ def resume(against: str, only: list[str]) -> int:
         for case in cases:
             arguments = [*arguments_of(case), "learning.mode=eager", f"learning.cache={top / 'cache'}"]
             whole = next(int(a.partition("=")[2]) for a in arguments if a.startswith("train.max_steps"))
-            # schedules over the whole run must not see the shorter limit, so the run is killed by a signal at its second checkpoint
+            # schedules over the whole run must not see the shorter limit, so the run is killed by a
+            # signal at its second checkpoint
             train(old, arguments, top / f"{case}-whole")
             killed = top / f"{case}-killed"
             code = (
                 "import os, signal, sys\nfrom rookery import Callback, Experiment\n"
                 "class Kill(Callback):\n    def checkpoint(self, path):\n"
-                f"        if path.name.startswith('step-') and int(path.name[5:]) * 2 >= {whole}: os.kill(os.getpid(), signal.SIGKILL)\n"
+                f"        if path.name.startswith('step-') and int(path.name[5:]) * 2 >= {whole}: "
+                f"os.kill(os.getpid(), signal.SIGKILL)\n"
                 "from rookery.cli import main\n"
                 "import rookery\nEx = rookery.Experiment\ninit = Ex.__init__\n"
                 "def patched(self, *a, **k):\n    init(self, *a, **k); self.callbacks.append(Kill())\n"
@@ -361,16 +369,17 @@ def resume(against: str, only: list[str]) -> int:
                 [sys.executable, "-c", CLI, "train", f"--resume={killed}"],
                 env=environment(HERE), capture_output=True, text=True, check=False, cwd=top,
             )  # fmt: skip
-            ends = [json.loads((folder / "summary.json").read_text()) if (folder / "summary.json").exists() else {} for folder in
-                    (top / f"{case}-whole", killed)]  # fmt: skip
+            summaries = [folder / "summary.json" for folder in (top / f"{case}-whole", killed)]
+            ends = [json.loads(path.read_text()) if path.exists() else {} for path in summaries]
             same = (
                 bool(ends[0])
                 and ends[0].get("weights_sha256") == ends[1].get("weights_sha256")
                 and bool(ends[1].get("resumed_from"))
             )
             different += not same
-            print(f"{'equal    ' if same else 'DIFFERENT'}  {case:<12} resumed from {ends[1].get('resumed_from')} exact {ends[1].get('exact')}"
-                  f" {'' if same else run.stderr[-300:]}", flush=True)  # fmt: skip
+            told = f"resumed from {ends[1].get('resumed_from')} exact {ends[1].get('exact')}"
+            problem = "" if same else run.stderr[-300:]
+            print(f"{'equal    ' if same else 'DIFFERENT'}  {case:<12} {told} {problem}", flush=True)
     return int(different > 0)
 
 
@@ -431,7 +440,8 @@ def speed(against: str, only: list[str], pairs: int) -> int:
             mean, low, high = interval([a / b for a, b in zip(times["old"], times["new"])])
             medians = {side: statistics.median(values) for side, values in times.items()}
             print(
-                f"{label:<16} old / new {mean:.3f} [{low:.3f}, {high:.3f}]  {pairs} pairs, medians {medians['old']:.2f} and {medians['new']:.2f} s",
+                f"{label:<16} old / new {mean:.3f} [{low:.3f}, {high:.3f}]  {pairs} pairs, medians "
+                f"{medians['old']:.2f} and {medians['new']:.2f} s",
                 flush=True,
             )
     return 0

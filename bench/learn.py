@@ -2,8 +2,8 @@
 
     python bench/learn.py [PRESET …] [--seeds N] [--first SEED] [--jobs J] [--out DIR] [key=value …]
 
-Trains and judges exactly as `rookery verify` does (rookery.studies.verify). With the gate's seeds from 0 on and no overrides the
-figures go to src/rookery/zoo/results.json and the curves to docs/curves/.
+Trains and judges exactly as `rookery verify` does (rookery.studies.verify). With the gate's seeds from 0 on and no
+overrides the figures go to src/rookery/zoo/results.json and the curves to docs/curves/.
 """
 
 from __future__ import annotations

@@ -6,9 +6,10 @@
     sac         SAC, two layers of 512, batch 1024: three gradients per update, each exchanged on its own
     light       DQN, two layers of 128, batch 64: too small to be shared
 
-Eager updates on random batches, without envs and stores, one thread per learner. The groups take turns, `repeats` times; shown is the best
-turn of each, which other work on the machine has disturbed least, and the median. On a machine without a free core per learner those say
-nothing; the CPU time of an update in the run's own process still does: its gain is what the wall clock would show if nobody had to wait.
+Eager updates on random batches, without envs and stores, one thread per learner. The groups take turns, `repeats`
+times; shown is the best turn of each, which other work on the machine has disturbed least, and the median. On a machine
+without a free core per learner those say nothing; the CPU time of an update in the run's own process still does: its
+gain is what the wall clock would show if nobody had to wait.
 Never a pass/fail test: the target is 1.3 × with 2 learners for `heavy`.
 """
 
@@ -120,8 +121,8 @@ def main() -> None:
             rates, used = zip(*turns)
             best, least = max(rates), min(used)
             base = base or (best, least)
-            told = f"{best:>12.1f} {statistics.median(rates):>8.1f} {best / base[0]:>6.2f} × {least:>8.1f} {base[1] / least:>6.2f} ×"
-            print(f"{name:8} {n:>8} {told}", flush=True)
+            rate = f"{best:>12.1f} {statistics.median(rates):>8.1f} {best / base[0]:>6.2f} ×"
+            print(f"{name:8} {n:>8} {rate} {least:>8.1f} {base[1] / least:>6.2f} ×", flush=True)
 
 
 if __name__ == "__main__":

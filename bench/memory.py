@@ -2,8 +2,8 @@
 
     python bench/memory.py [--capacity 1000000] [--columns 8] [--length 900]
 
-Fills the replay through its ordinary door with episodes of `length` steps, samples from it, and prints what the process holds beyond
-what it held before. The target for a million frames is 7.5 GB. Never a pass/fail test.
+Fills the replay through its ordinary door with episodes of `length` steps, samples from it, and prints what the process
+holds beyond what it held before. The target for a million frames is 7.5 GB. Never a pass/fail test.
 """
 
 from __future__ import annotations

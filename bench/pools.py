@@ -6,9 +6,10 @@
     process, k        pool=process with k workers of 8 / k envs each
     subprocess, k     one collector, whose envs are stepped in k processes (env.workers)
 
-A sleeping env needs no CPU, so the gain of k processes does not depend on the machine's cores: it is k, less the hand-over. The sides take
-turns, `repeats` times; every side must have done the same number of env steps and updates, or nothing is shown. Ratios are taken within a
-turn. Never a pass/fail test: the targets are 1.8 × with 2 processes and 3 × with 4.
+A sleeping env needs no CPU, so the gain of k processes does not depend on the machine's cores: it is k, less
+the hand-over. The sides take turns, `repeats` times; every side must have done the same number of env steps
+and updates, or nothing is shown. Ratios are taken within a turn. Never a pass/fail test: the targets are 1.8 ×
+with 2 processes and 3 × with 4.
 """
 
 from __future__ import annotations

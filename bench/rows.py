@@ -1,6 +1,8 @@
-"""From what the contenders printed to rows of the table: the check that all did the same work, ratios, and merging with older rows.
+"""From what the contenders printed to rows of the table: the check that all did the same work,
+ratios, and merging with older rows.
 
-    value = steps / seconds  (env steps / s)   ·   10⁶ seconds / steps  (µs)   ·   seconds  (s), infinite if the task was not solved
+    value = steps / seconds  (env steps / s)   ·   10⁶ seconds / steps  (µs)   ·   seconds  (s), infinite if the
+    task was not solved
     ratio = value / base, or base / value where less is better: above 1 is better than the base
 
 Ratios are taken within a round, where both ran one after the other; the row has their median.
@@ -77,7 +79,8 @@ def rows_of(name: str, work: Work, seen: dict[str, list[Result]], about: Row) ->
 
 
 def own_rows(name: str, results: list[Result], about: Row) -> list[Row]:
-    """Rows of a script that measures several figures of Rookery alone: `figures` is a list of {name, value, unit, target}."""
+    """Rows of a script that measures several figures of Rookery alone: `figures` is a list of
+    {name, value, unit, target}."""
     rows = []
     for place, figure in enumerate(results[0]["figures"]):
         values = [result["figures"][place]["value"] for result in results]
@@ -130,7 +133,8 @@ def line(row: Row) -> str:
     )
     solved = f"  {row['solved']} of {row['n']} solved" if "solved" in row else ""
     spread = f"[{number(row['low'])} … {number(row['high'])}]"
-    return f"{row['work']:20} {row['peer']:24} {number(row['median']):>9} {row['unit']:14} {spread:22} n={row['n']} {ratio}{solved}"
+    measured = f"{number(row['median']):>9} {row['unit']:14} {spread:22} n={row['n']}"
+    return f"{row['work']:20} {row['peer']:24} {measured} {ratio}{solved}"
 
 
 def number(value: float | None) -> str:

@@ -1,4 +1,5 @@
-"""Speed side by side with other libraries, interleaved in one run: ratios, not seconds, are what such a machine can tell.
+"""Speed side by side with other libraries, interleaved in one run: ratios, not seconds,
+are what such a machine can tell.
 
     python bench/speed.py                      the whole table, 5 rounds
     python bench/speed.py --quick              a part of it in 1 or 2 rounds of fewer steps: under 10 minutes

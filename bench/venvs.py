@@ -1,4 +1,5 @@
-"""Where peers live: each library in a venv of its own under $ROOKERY_PEERS (else the user's cache folder), installed on first use.
+"""Where peers live: each library in a venv of its own under $ROOKERY_PEERS (else the user's cache
+folder), installed on first use.
 
 All are installed with our constraints, so that every contender computes with the same torch.
 """
@@ -25,7 +26,8 @@ class Library:
     alone: tuple[str, ...] = ()  # installed without what they ask for, as that cannot be had with our torch
 
 
-# DI-engine asks for setuptools <= 66.1.1 and torch for >= 77.0.3: here is what it imports, within the bounds that it sets.
+# DI-engine asks for setuptools <= 66.1.1 and torch for >= 77.0.3: here is what it imports,
+# within the bounds that it sets.
 DI_ENGINE = """
     torch numpy<2 gym==0.25.1 gymnasium DI-treetensor==0.5.0 DI-toolkit==0.3.0 cloudpickle easydict einops enum-tools
     flask<=2.0.3 hickle==5.0.3 matplotlib mpire pynng pyyaml redis requests tabulate tensorboardX trueskill URLObject
@@ -75,7 +77,8 @@ def check_torch(python: Path, name: str) -> None:
     if theirs.split("+")[0] != ours.split("+")[0]:
         raise SystemExit(
             f"{name} came with torch {theirs}, ours is {ours}: the comparison would measure torch, not {name}. "
-            f"Install torch=={ours} into {folder_of(name)} and touch {folder_of(name) / 'installed'}, or leave {name} out."
+            f"Install torch=={ours} into {folder_of(name)} and touch {folder_of(name) / 'installed'}, or leave "
+            f"{name} out."
         )
 
 

@@ -2,7 +2,8 @@
 
     python bench/workers.py [--seconds 3] [--envs 8]
 
-    sleeping    every step waits 10 ms: the gain of k processes over one (no CPU is needed, so it does not depend on the machine)
+    sleeping    every step waits 10 ms: the gain of k processes over one (no CPU is needed, so it does not depend
+            on the machine)
     uneven      a step waits 2 to 40 ms, drawn anew each time: subprocess waits for the slowest, async does not
     overhead    CartPole in one process against subprocess, per step of all envs; images of 84 × 84 likewise
 

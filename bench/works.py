@@ -1,14 +1,18 @@
-"""The works of the benchmark and their hyper-parameters: the one place that all contenders read, with the standard library alone.
+"""The works of the benchmark and their hyper-parameters: the one place that all contenders read,
+with the standard library alone.
 
-A contender is a script `peers/NAME_run.py WORK WARM STEPS [--seed N] [--mode M]` that prints one line of JSON as its last line:
-what it did (`steps updates parameters network batch`) and the `seconds` it took. WARM env steps come before the clock starts.
+A contender is a script `peers/NAME_run.py WORK WARM STEPS [--seed N] [--mode M]` that prints one
+line of JSON as its last line:
+what it did (`steps updates parameters network batch`) and the `seconds` it took. WARM env
+steps come before the clock starts.
 
 Kinds of works:
 
     train      env steps per second of a whole training loop after WARM steps
     operation  microseconds per call of a replay of 100 000 steps that was filled before; STEPS counts the calls
     engine     env steps per second of 8 envs with random actions
-    solve      seconds from the start of the process to the end of 10 greedy episodes with the last policy; never if it is too weak.
+    solve      seconds from the start of the process to the end of 10 greedy episodes with the last policy; never if
+           it is too weak.
                Every contender looks at its policy so every LOOK env steps and stops when it is good enough
     process    seconds from the start of the process to a certain point
     own        figures of Rookery alone, several of one script
@@ -90,7 +94,8 @@ ZOO_DQN = DQN | {
 REPLAY = {"capacity": 100_000, "batch": 64, "obs": 4, "actions": 2, "alpha": 0.6, "beta": 0.4}
 SOLVED = 475.0
 EPISODES = 10  # greedy episodes of a solve
-LOOK = 2_500  # env steps between looks at the policy in a solve, by whose greedy episodes a run ends as soon as it is good enough
+# env steps between looks at the policy in a solve, by whose greedy episodes a run ends as soon as it is good enough
+LOOK = 2_500
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,7 +255,8 @@ def network_of(shapes: Iterable[tuple[int, ...]]) -> str:
 
 
 def answer(marks: list[tuple[float, int, int]], shapes: Iterable[tuple[int, ...]], batch: int) -> dict[str, Any]:
-    """What a training loop reports: from the first to the last of its marks (time, env steps, updates), with these parameters."""
+    """What a training loop reports: from the first to the last of its marks (time, env steps,
+    updates), with these parameters."""
     (t0, s0, u0), (t1, s1, u1), shapes = marks[0], marks[-1], list(shapes)
     done = {"seconds": t1 - t0, "steps": s1 - s0, "updates": u1 - u0, "batch": batch}
     return done | {"parameters": sum(math.prod(shape) for shape in shapes), "network": network_of(shapes)}

@@ -1,7 +1,7 @@
 """One page per algorithm, from the algorithm's own file and from what was measured; and the table that lists them.
 
-A page is docs/algorithms/NAME.md: its title, what people wrote about the algorithm, then two generated parts. `algorithm-NAME` changes with
-the code, `measured-NAME` when gates are run.
+A page is docs/algorithms/NAME.md: its title, what people wrote about the algorithm, then two generated parts.
+`algorithm-NAME` changes with the code, `measured-NAME` when gates are run.
 """
 
 from __future__ import annotations
@@ -20,7 +20,10 @@ from rookery.studies.gates import GATES
 
 DOCS = Path(__file__).resolve().parent
 FOLDER = DOCS / "algorithms"
-NEW = "# {name}\n\n<!-- generated: algorithm-{name} -->\n<!-- end: algorithm-{name} -->\n\n<!-- generated: measured-{name} -->\n<!-- end: measured-{name} -->\n"
+NEW = (
+    "# {name}\n\n<!-- generated: algorithm-{name} -->\n<!-- end: algorithm-{name} -->\n\n"
+    "<!-- generated: measured-{name} -->\n<!-- end: measured-{name} -->\n"
+)
 KINDS = {"box": "continuous"}  # kind of action space → its usual word
 MEMORY = {"no": "", "may": "optional", "must": "yes"}
 

@@ -1,4 +1,5 @@
-"""The tables of speed, made from bench/results/latest.json alone: a short one for the README, the whole one for docs/speed.md."""
+"""The tables of speed, made from bench/results/latest.json alone: a short one for the README,
+the whole one for docs/speed.md."""
 
 from __future__ import annotations
 
@@ -75,7 +76,8 @@ def whole(file: Path, table: Table) -> str:
 
 def about(measured: dict[str, Any]) -> str:
     versions = ", ".join(f"{name} {version}" for name, version in measured["versions"].items())
-    return f"{measured['machine']}, {measured['cores']} cores, one thread each; {versions}; commit {measured['commit']}.\n\n"
+    machine = f"{measured['machine']}, {measured['cores']} cores, one thread each"
+    return f"{machine}; {versions}; commit {measured['commit']}.\n\n"
 
 
 def value(row: dict[str, Any]) -> str:

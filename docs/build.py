@@ -3,8 +3,9 @@
     python docs/build.py             write what is out of date, then check
     python docs/build.py --check     write nothing; exit 1 if something is out of date or broken
 
-A generated part stands between `<!-- generated: NAME -->` and `<!-- end: NAME -->` in a page; NAME is a key of PARTS. Nothing
-between the two is typed by hand: it comes from the code (configs, docstrings, `Algorithm.metrics`) or from what was measured.
+A generated part stands between `<!-- generated: NAME -->` and `<!-- end: NAME -->` in a page; NAME is a key of
+PARTS. Nothing between the two is typed by hand: it comes from the code (configs, docstrings,
+`Algorithm.metrics`) or from what was measured.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import json
 import re
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -118,8 +120,8 @@ PARTS: dict[str, Callable[[], str]] = {
     "algorithm-metrics": algorithm_metrics,
     "compiled-algorithms": compiled_algorithms,
     "algorithms": algorithm_pages.index,
-    **{f"algorithm-{name}": lambda name=name: algorithm_pages.reference(name) for name in algorithms()},  # type: ignore[misc]
-    **{f"measured-{name}": lambda name=name: measured(name) for name in algorithms()},  # type: ignore[misc]
+    **{f"algorithm-{name}": partial(algorithm_pages.reference, name) for name in algorithms()},
+    **{f"measured-{name}": partial(measured, name) for name in algorithms()},
 }
 
 
@@ -127,7 +129,9 @@ PARTS: dict[str, Callable[[], str]] = {
 
 
 def pages() -> list[Path]:
-    return [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *sorted(algorithm_pages.FOLDER.glob("*.md"))]
+    folders = [ROOT / "docs", algorithm_pages.FOLDER, ROOT / "docs" / "decisions"]
+    single = [ROOT / name for name in ("README.md", "CONTRIBUTING.md")]
+    return [*single, *(page for folder in folders for page in sorted(folder.glob("*.md")))]
 
 
 def regenerated(text: str, skip: tuple[str, ...] = ()) -> str:

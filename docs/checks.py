@@ -1,7 +1,8 @@
 """Checks of the pages: relative links lead somewhere, and quoted commands are commands.
 
-A command line of `rookery` is parsed by the real command line (not run); where it names a preset or an algorithm, its config is
-resolved too, so an option that was renamed is noticed. `make VERB` must be a verb of the Makefile, `python FILE` a file.
+A command line of `rookery` is parsed by the real command line (not run); where it names a preset or an
+algorithm, its config is resolved too, so an option that was renamed is noticed. `make VERB` must be a verb of
+the Makefile, `python FILE` a file.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""The pictures of the learning curves, from docs/curves/*.json as bench/learn.py writes them; drawn as `rookery plot` does.
+"""The pictures of the learning curves, from docs/curves/*.json as bench/learn.py writes
+them; drawn as `rookery plot` does.
 
-One picture of all presets, a small panel each, and one per preset. Each carries the hash of its data, so whether it is current
-can be told without drawing it.
+One picture of all presets, a small panel each, and one per preset. Each carries the hash of its data, so whether it is
+current can be told without drawing it.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from rookery.studies.curves import Curve, curve_of
 from rookery.studies.plot import Words, draw
 from rookery.zoo import points_of
 
-# What others published for the same task at 1 000 000 steps: preset → (who, return). Their curves are not published as numbers.
+# What others published for the same task at 1 000 000 steps: preset → (who, return). Their curves
+# are not published as numbers.
 PUBLISHED = {"hopper-sac": ("Stable-Baselines3 at 1M steps", 2326.0)}
 DRAWN = 2  # raise it when pictures should be drawn anew although their data is the same
 

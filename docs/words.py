@@ -1,4 +1,5 @@
-"""Sentences for metrics that belong to no algorithm. Those of an algorithm are in its own file (`Algorithm.metrics`)."""
+"""Sentences for metrics that belong to no algorithm. Those of an algorithm are
+in its own file (`Algorithm.metrics`)."""
 
 from __future__ import annotations
 
@@ -6,7 +7,8 @@ GENERAL = {
     "steps": "env steps so far, summed over all envs; holes are not counted",
     "updates": "updates so far",
     "episodes": "finished training episodes so far",
-    "episode/return_mean": "mean undiscounted return of the last `log.window` training episodes, exploring, with training wrappers",
+    "episode/return_mean": "mean undiscounted return of the last `log.window` training episodes, exploring, with "
+    "training wrappers",
     "episode/return_min": "smallest of these returns",
     "episode/return_max": "largest of these returns",
     "episode/return_std": "standard deviation of these returns",
@@ -15,7 +17,8 @@ GENERAL = {
     "episode/length_max": "longest of these episodes",
     "episode/length_std": "standard deviation of these lengths",
     "episode/success_mean": "share of these episodes that ended with `is_success` in their info (envs that tell it)",
-    "env/renewals": "training envs of this process of the run that failed and were replaced so far; absent if there were none",
+    "env/renewals": "training envs of this process of the run that failed and were replaced so far; "
+    "absent if there were none",
     "env/given_up": "training envs that failed too often, whose rows are holes from then on",
     "eval/return_mean": "mean return of the greedy episodes of the latest evaluation, on raw rewards",
     "eval/return_std": "standard deviation of these returns",
@@ -25,7 +28,8 @@ GENERAL = {
     "eval/length_mean": "mean number of steps of the greedy episodes",
     "eval/success_mean": "share of the greedy episodes that ended with `is_success` in their info (envs that tell it)",
     "eval/steps": "env steps of training when the evaluation took place",
-    "player/NAME/return_mean": "mean return of one of several players over the last `log.window` episodes, mean over its seats; all its other metrics have the same prefix",
+    "player/NAME/return_mean": "mean return of one of several players over the last `log.window` episodes, mean over "
+    "its seats; all its other metrics have the same prefix",
     "eval/player/NAME/return_mean": "mean return of one of several players in the greedy episodes, mean over its seats",
 }
 
@@ -49,7 +53,8 @@ STORES = {
     "store/size": "steps stored now; in a rollout store, steps that wait for the next batch",
     "store/fill": "share of the capacity in use; in a rollout store, share of the next batch",
     "store/reuse": "draws per stored step (replay only)",
-    "store/staleness": "age of the data in updates: replay, mean over the stored steps; rollout, mean lag behind the newest collector",
+    "store/staleness": "age of the data in updates: replay, mean over the stored steps; rollout, mean lag behind the "
+    "newest collector",
     "store/priority_mean": "mean of p^α over the steps that may be drawn (only with `store.priority`)",
     "store/priority_max": "largest p^α of these steps",
     "store/priority_min": "smallest p^α of these steps",

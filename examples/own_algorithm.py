@@ -1,7 +1,7 @@
 """Expected SARSA (van Seijen 2009) with a soft policy: an algorithm of your own, in one file outside the package.
 
     π(a|s) = softmax(Q(s, ·) / T)                                       acts; over the legal actions
-    y      = R + γ^k (1 − terminated) Σ_a π'(a|s') Q'(s', a)            π' is the soft policy of Q'; R: sum of k ≤ n rewards
+    y      = R + γ^k (1 − terminated) Σ_a π'(a|s') Q'(s', a)      π' is the soft policy of Q'; R: sum of k ≤ n rewards
     L      = mean_i w_i huber(y_i − Q(s_i, a_i))
     Q'     ← (1 − τ) Q' + τ Q
 

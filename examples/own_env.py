@@ -62,7 +62,8 @@ def main() -> None:
     by_id = Experiment(algo="dqn", env="own_env:Corridor-v0", overrides=TINY).train()
     for way, result in (("factory", by_factory), ("module:Id", by_id)):
         print(
-            f"{way}: greedy return {result.summary['eval']['mean']:.1f}, best possible −6.0, folder {result.folder.name}"
+            f"{way}: greedy return {result.summary['eval']['mean']:.1f}, best possible −6.0, folder "
+            f"{result.folder.name}"
         )
 
 

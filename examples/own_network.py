@@ -1,10 +1,10 @@
 """A network of your own: an encoder with a loss term and metrics of its own.
 
-The encoder also learns to predict how the observation changes. `own_loss` is added to the loss of the network that contains
-it; what it returns beside the loss appears in the metrics as `q/prediction_error`.
+The encoder also learns to predict how the observation changes. `own_loss` is added to the loss of the network that
+contains it; what it returns beside the loss appears in the metrics as `q/prediction_error`.
 
 python examples/own_network.py
-rookery train --algo dqn --env CartPole-v1 model.encoder=own_network:Predicting train.max_steps=3000       in this folder
+rookery train --algo dqn --env CartPole-v1 model.encoder=own_network:Predicting train.max_steps=3000   in this folder
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""DQN and PPO learn side by side in one env with two agents; then the DQN player is frozen and PPO starts anew beside it.
+"""DQN and PPO learn side by side in one env with two agents; then the DQN player is frozen
+and PPO starts anew beside it.
 
 python examples/two_players.py
 """

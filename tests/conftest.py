@@ -36,3 +36,12 @@ def cluster(tmp_path_factory):
     started = Cluster("local", cpus=16)
     yield started
     started.part()
+
+
+@pytest.fixture
+def fake_zoo(monkeypatch):
+    """Presets, gates, figures and curves that no measurement changes."""
+    import fake_zoo
+
+    fake_zoo.install(monkeypatch)
+    return fake_zoo

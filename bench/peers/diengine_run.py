@@ -2,7 +2,8 @@
 
 python diengine_run.py WORK WARM STEPS [--seed N]
 
-Its DQN policy is a double DQN with squared errors and cannot be told otherwise, so an update has one forward pass more than the others'.
+Its DQN policy is a double DQN with squared errors and cannot be told otherwise, so an update has one
+forward pass more than the others'.
 """
 
 from __future__ import annotations

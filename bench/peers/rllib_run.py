@@ -1,4 +1,5 @@
-"""One contender: RLlib with its env runner and its learner in this process, with the same work. Runs in a venv of its own; prints one JSON line.
+"""One contender: RLlib with its env runner and its learner in this process, with the same work. Runs in a venv of
+its own; prints one JSON line.
 
 python rllib_run.py WORK WARM STEPS [--seed N]
 """
@@ -66,8 +67,9 @@ class ClockedDQN(Clocked, dqn.DQN):
     def watch(self, args: argparse.Namespace) -> None:
         """Makes the number of updates follow the env steps.
 
-        RLlib makes the same number of updates after every call of its env runner, but such a call may return nearly twice the steps that
-        it was asked for: an env that is reset takes no step in that turn, so another turn of all envs follows.
+        RLlib makes the same number of updates after every call of its env runner, but such a call may return
+        nearly twice the steps that it was asked for: an env that is reset takes no step in that turn, so
+        another turn of all envs follows.
         """
         super().watch(args)
         s = WORKS[args.work].settings

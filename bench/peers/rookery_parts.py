@@ -1,4 +1,5 @@
-"""Parts of Rookery on their own: replay operations, engines, what a checkpoint costs, and whether costs grow with what is stored.
+"""Parts of Rookery on their own: replay operations, engines, what a checkpoint costs, and whether
+costs grow with what is stored.
 
 Called by rookery_run.py.
 """
@@ -113,7 +114,8 @@ def engine(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def checkpoint(args: argparse.Namespace) -> dict[str, Any]:
-    """Seconds and bytes of the first checkpoint of a replay of frames, and of the next one after 10 000 more of them."""
+    """Seconds and bytes of the first checkpoint of a replay of frames, and of the next
+    one after 10 000 more of them."""
     from rookery.run.checkpoints.checkpoints import Checkpoints
 
     SPACE.mkdir(exist_ok=True)
@@ -153,7 +155,8 @@ def checkpoint(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def growth(args: argparse.Namespace) -> dict[str, Any]:
-    """Time per env step with WARM and with STEPS steps stored, in turns, and how resident memory grew from a full ring to STEPS steps."""
+    """Time per env step with WARM and with STEPS steps stored, in turns, and how resident memory grew from
+    a full ring to STEPS steps."""
     few, many = (_reports(args.warm // 4, capacity=2 * args.steps) for _ in range(2))
     for reports, stored in ((few, args.warm), (many, args.steps)):
         next(steps for _, steps, _ in reports if steps >= stored)

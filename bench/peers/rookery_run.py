@@ -1,6 +1,7 @@
 """One contender: Rookery, with logging, callbacks and checks on. Prints one JSON line.
 
-python rookery_run.py WORK WARM STEPS [--seed N] --mode eager|compiled|"compiled, native engine" (engine: gymnasium|native)
+python rookery_run.py WORK WARM STEPS [--seed N] --mode eager|compiled|"compiled, native engine"
+                      (engine: gymnasium|native)
 """
 
 from __future__ import annotations

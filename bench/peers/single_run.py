@@ -1,7 +1,8 @@
-"""One contender: plain loops as people write them in a single file, with torch and gymnasium alone. Prints one JSON line.
+"""One contender: plain loops as people write them in a single file, with torch and
+gymnasium alone. Prints one JSON line.
 
-Written for this comparison: no tricks, no waste. Three algorithms, one function each. Also the bare SyncVectorEnv of gymnasium, to which
-engines are compared.
+Written for this comparison: no tricks, no waste. Three algorithms, one function each. Also the bare SyncVectorEnv of
+gymnasium, to which engines are compared.
 
 python single_run.py WORK WARM STEPS [--seed N]
 """

@@ -91,7 +91,8 @@ def test_a_restored_actor_remembers():
 
 def test_the_noise_of_a_rule_begins_with_the_episode_and_is_restored():
     leaf = spec_of(spaces.Box(-1, 1, (1,), np.float32))
-    make = lambda: Actor(lambda s, x, state, first: ({"action": x * 0.0}, state), OrnsteinUhlenbeck(leaf), None)  # noqa: E731
+    forward = lambda s, x, state, first: ({"action": x * 0.0}, state)  # noqa: E731
+    make = lambda: Actor(forward, OrnsteinUhlenbeck(leaf), None)  # noqa: E731
     rows, knobs = np.zeros((2, 1), np.float32), {"noise": 0.2}
 
     def run(actor, rng, starts):

@@ -21,6 +21,7 @@ from rookery.learning.compiled.build import trace
 from rookery.learning.group.all_reduce import row_axis
 from rookery.learning.update_words import Eager
 from rookery.nets import BatchRenorm, ModelConfig
+from selection import slow_but
 
 ONE = spec_of(spaces.Box(-1, 1, (1,), np.float32))
 SHAPED = spec_of(spaces.Box(-1, 1, (2, 2), np.float32))
@@ -359,12 +360,7 @@ def by_trace(it, name, batch):
     return inputs
 
 
-QUICK = ("td3", "crossq")  # a trace takes seconds; the others among the slow tests
-
-
-@pytest.mark.parametrize(
-    "name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in CASES]
-)
+@pytest.mark.parametrize("name", slow_but(CASES, "td3"))  # a trace takes seconds
 def test_the_traced_update_equals_the_eager_one(name):
     eager, traced = learner(CASES[name]()), learner(CASES[name]())
     for i in range(3):  # moments, targets and statistics that are not fresh

@@ -11,7 +11,8 @@ from algos.test_values import CASES as VALUES
 from rookery.algos.r2d2 import R2D2, R2D2Config
 
 WITH_MEMORY = {
-    "r2d2": (lambda: R2D2(R2D2Config(n_step=2, burn_in=1, sequence=3, overlap=1), SEEN, TWO, GRU), lambda i: windows(4, 5, ("h",), i)),
+    "r2d2": (lambda: R2D2(R2D2Config(n_step=2, burn_in=1, sequence=3, overlap=1), SEEN, TWO, GRU),
+        lambda i: windows(4, 5, ("h",), i)),
 } | {name: case for name, case in GRADIENTS.items() if name != "a2c-rmsprop"}  # fmt: skip
 
 

@@ -1,4 +1,5 @@
-"""Algorithms with memory: numbers by hand, padding does not count, and the memory that judges a successor is the one after the step."""
+"""Algorithms with memory: numbers by hand, padding does not count, and the memory that judges a
+successor is the one after the step."""
 
 import numpy as np
 import pytest
@@ -35,7 +36,8 @@ def windows(rows, columns, names=("h", "c"), seed=0):
     r = lambda *shape: torch.randn(*shape, generator=g)  # noqa: E731
     none = torch.zeros(rows, columns, dtype=torch.bool)
     return {
-        "obs": r(rows, columns, 3), "next_obs": r(rows, columns, 3), "reward": r(rows, columns), "weight": torch.ones(columns),
+        "obs": r(rows, columns, 3), "next_obs": r(rows, columns, 3), "reward": r(rows, columns),
+        "weight": torch.ones(columns),
         "action": torch.randint(0, 2, (rows, columns), generator=g), "terminated": none.clone(), "done": none.clone(),
         "first": none.clone(), "valid": ~none, "state": {name: r(1, columns, 6) for name in names},
     }  # fmt: skip
@@ -83,7 +85,8 @@ def test_rescaling_maps_the_target_and_its_bootstrap():
 @pytest.mark.parametrize("burn_in", [0, 2])
 def test_the_loss_of_a_padded_batch_equals_that_of_the_unpadded_sequences(burn_in):
     length = 4
-    make = lambda rows: R2D2(R2D2Config(n_step=3, burn_in=burn_in, sequence=rows, overlap=0), OBS, TWO, LSTM)  # noqa: E731
+    config = lambda rows: R2D2Config(n_step=3, burn_in=burn_in, sequence=rows, overlap=0)  # noqa: E731
+    make = lambda rows: R2D2(config(rows), OBS, TWO, LSTM)  # noqa: E731
     batch = windows(burn_in + length, 2)
     batch["valid"][burn_in + 2 :, 1] = False  # the second sequence ends after two learnt rows
     batch["done"][burn_in + 1, 1] = batch["terminated"][burn_in + 1, 1] = True
@@ -141,8 +144,10 @@ def rollout(rows=6, columns=4, seed=0, names=("policy", "value"), cells=("h", "c
     r = lambda *shape: torch.randn(*shape, generator=g)  # noqa: E731
     none = torch.zeros(rows, columns, dtype=torch.bool)
     return {
-        "obs": r(rows, columns, 3), "action": torch.randint(0, 2, (rows, columns), generator=g), "reward": r(rows, columns),
-        "logp": -0.7 + 0.1 * r(rows, columns), "last_obs": r(columns, 3), "final_obs": r(0, 3), "final_at": torch.zeros(0, 2).long(),
+        "obs": r(rows, columns, 3), "action": torch.randint(0, 2, (rows, columns), generator=g),
+        "reward": r(rows, columns),
+        "logp": -0.7 + 0.1 * r(rows, columns), "last_obs": r(columns, 3), "final_obs": r(0, 3),
+        "final_at": torch.zeros(0, 2).long(),
         "terminated": none.clone(), "truncated": none.clone(), "first": none.clone(), "valid": ~none,
         "state": {name: {cell: r(rows, columns, 6) for cell in cells} for name in names},
     }  # fmt: skip
@@ -188,7 +193,8 @@ def test_holes_of_a_rollout_do_not_count_and_do_not_move_the_memory():
 @pytest.mark.slow
 @pytest.mark.parametrize(("algo", "name", "batch"), [
     (lambda: R2D2(R2D2Config(burn_in=1, sequence=2, overlap=0), OBS, TWO, LSTM), "update", lambda it: windows(3, 2)),
-    (lambda: PPO(PPOConfig(rollout=6, sequence=2), OBS, TWO, GRU), "update", lambda it: it.prepare(rollout(cells=("h",)))),
+    (lambda: PPO(PPOConfig(rollout=6, sequence=2), OBS, TWO, GRU), "update",
+        lambda it: it.prepare(rollout(cells=("h",)))),
 ])  # fmt: skip
 def test_updates_with_memory_can_be_traced(algo, name, batch):
     it = learner(algo())

@@ -16,6 +16,7 @@ from rookery.equations.distributions import squashed_gaussian
 from rookery.learning.compiled.build import trace
 from rookery.learning.learner import Learner
 from rookery.nets import ModelConfig
+from selection import slow_but
 
 OBS = spec_of(spaces.Box(-1, 1, (3,), np.float32))
 TWO, BOX = spec_of(spaces.Discrete(2)), spec_of(spaces.Box(-1, 1, (2,), np.float32))
@@ -196,13 +197,15 @@ def test_values_out_of_range_are_refused(make, words):
 
 
 CASES = {
-    "dqn": (lambda: DQN(DQNConfig(dueling=True, target_every=7), OBS, TWO, SMALL), lambda i: replay_batch(i, "discrete")),
-    "ppo": (lambda: PPO(PPOConfig(entropy_bonus=0.01, value_clip=0.2, dual_clip=3.0), OBS, BOX, ModelConfig(hidden=(16,), init="orthogonal", normalise_obs=True)), lambda i: rollout(i, BOX)),
+    "dqn": (lambda: DQN(DQNConfig(dueling=True, target_every=7), OBS, TWO, SMALL),
+        lambda i: replay_batch(i, "discrete")),
+    "ppo": (lambda: PPO(PPOConfig(entropy_bonus=0.01, value_clip=0.2, dual_clip=3.0), OBS, BOX,
+        ModelConfig(hidden=(16,), init="orthogonal", normalise_obs=True)), lambda i: rollout(i, BOX)),
     "sac": (lambda: SAC(SACConfig(), OBS, BOX, SMALL), lambda i: replay_batch(i, "box")),
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", slow_but(CASES, "dqn", "ppo"))
 def test_every_update_can_be_traced(name):
     algo = CASES[name][0]()
     it = learner(algo)

@@ -22,6 +22,7 @@ from rookery.learning.compiled.build import trace
 from rookery.nets import ModelConfig
 from rookery.nets.distributional import AtomNetwork, Fractions, QuantileFunction
 from rookery.run.config.resolve import load_config
+from selection import slow_but
 
 
 def constant(it, **heads):
@@ -44,7 +45,8 @@ SURE = 50.0  # a logit that leaves nothing to the others
 
 @pytest.mark.parametrize(("double", "wanted"), [(False, [0.0, 0.0, 1.0]), (True, [0.0, 0.5, 0.5])])
 def test_the_target_of_c51_by_hand(double, wanted):
-    """Atoms 0, 1, 2. Target network: action 0 is surely worth 1, action 1 surely 2; the online network prefers action 0.
+    """Atoms 0, 1, 2. Target network: action 0 is surely worth 1, action 1 surely 2; the
+    online network prefers action 0.
 
     Action 1: 1 + ½ · 2 = 2, an atom. Action 0: 1 + ½ · 1 = 1.5, half to 1, half to 2.
     """
@@ -61,7 +63,8 @@ def test_the_target_of_c51_by_hand(double, wanted):
 
 
 def test_a_divergence_that_is_zero_but_for_rounding_is_no_negative_priority():
-    """Reward 0, discount 1, next_obs = obs, one action: the target is the prediction itself, Σ p log p − Σ p log p = ±1e-8."""
+    """Reward 0, discount 1, next_obs = obs, one action: the target is the prediction itself, Σ
+    p log p − Σ p log p = ±1e-8."""
     it = learner(C51(C51Config(v_min=0.0, v_max=50.0), OBS, spec_of(spaces.Discrete(1)), SMALL))
     lows = []
     for seed in range(20):
@@ -116,7 +119,8 @@ def test_fractions_become_a_quantile_function_by_hand():
 
 @pytest.mark.parametrize(("risk", "action"), [("neutral", 1), ("cvar", 0)])
 def test_a_policy_that_avoids_risk_takes_the_safe_action(risk, action):
-    """ψ = 1, φ(τ) = relu(−cos πτ) grows over the upper half. Action 0 is always worth 0.2, action 1 that growth: mean 1/π = 0.32, but
+    """ψ = 1, φ(τ) = relu(−cos πτ) grows over the upper half. Action 0 is always worth 0.2, action 1
+    that growth: mean 1/π = 0.32, but
     nothing in the worst quarter.
     """
     algo = IQN(IQNConfig(risk=risk, cosines=2), OBS, TWO, ModelConfig(hidden=()))
@@ -145,7 +149,8 @@ def test_the_fractions_of_fqf_by_hand():
 
 
 def test_the_fraction_network_gets_the_explicit_gradient():
-    """θ(τ) = 1 − relu(cos πτ), one inner fraction τ₁ = 0.2: dW₁/dτ₁ = 2 θ(0.2) − θ(0.6) − θ(0.1) = −2 cos 36° + 0 + cos 18° + 1 − 1.
+    """θ(τ) = 1 − relu(cos πτ), one inner fraction τ₁ = 0.2: dW₁/dτ₁ = 2 θ(0.2) − θ(0.6) − θ(0.1) = −2
+    cos 36° + 0 + cos 18° + 1 − 1.
 
     L_P = τ₁ · that; RMSprop moves the logit of p₁ = τ₁ against p₁ (1 − p₁) times it.
     """
@@ -196,14 +201,16 @@ def test_the_target_of_munchausen_dqn_by_hand():
 def test_the_target_of_pqn_by_hand():
     """V = 2 everywhere, γ = ½, λ = ½: three rows of one env, of which the second is truncated.
 
-    Row 2 (last): 1 + ½ · 2 = 2. Row 1 (truncated): the same, from its own successor. Row 0: 1 + ½ (½ · 2 + ½ · 2) = 2; with rewards
+    Row 2 (last): 1 + ½ · 2 = 2. Row 1 (truncated): the same, from its own successor. Row 0: 1 + ½ (½
+    · 2 + ½ · 2) = 2; with rewards
     4, 8, 1: row 1: 8 + 1 = 9; row 0: 4 + ½ (1 + 4.5) = 6.75.
     """
     it = learner(PQN(PQNConfig(gamma=0.5, lam=0.5), OBS, TWO, SMALL))
     constant(it, q=[2.0, -1.0])
     flag = lambda *at: torch.tensor([[i in at] for i in range(3)])  # noqa: E731
     batch = {
-        "obs": torch.zeros(3, 1, 3), "last_obs": torch.zeros(1, 3), "final_obs": torch.ones(1, 3), "final_at": torch.tensor([[1, 0]]),
+        "obs": torch.zeros(3, 1, 3), "last_obs": torch.zeros(1, 3), "final_obs": torch.ones(1, 3),
+        "final_at": torch.tensor([[1, 0]]),
         "reward": torch.tensor([[4.0], [8.0], [1.0]]), "action": torch.tensor([[0], [1], [0]]), "valid": flag(0, 1, 2),
         "terminated": flag(), "truncated": flag(1),
     }  # fmt: skip
@@ -248,7 +255,7 @@ CASES = {name: (make, lambda i: replay_batch(i, "discrete")) for name, make in R
 }
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", slow_but(CASES, "c51", "pqn"))
 def test_every_update_can_be_traced(name):
     it = learner(CASES[name][0]())
     graph, _, found = trace(it, "update", it.prepare(CASES[name][1](0)))
@@ -270,10 +277,10 @@ def test_the_weights_of_prioritised_replay_reach_the_loss_and_every_sample_has_a
 DOUBLE = [name for name in REPLAYED if name != "mdqn"]
 
 
-@pytest.mark.parametrize(
-    ("name", "options"),
-    [(n, {"double": True}) for n in DOUBLE] + [(n, {"dueling": True, "noisy": True}) for n in REPLAYED],
-)
+OPTIONS = [(n, {"double": True}) for n in DOUBLE] + [(n, {"dueling": True, "noisy": True}) for n in REPLAYED]
+
+
+@pytest.mark.parametrize(("name", "options"), slow_but(OPTIONS, ("c51", {"double": True})))
 def test_double_dueling_and_noisy_updates_can_be_traced(name, options):
     it = learner(REPLAYED[name](**options))
     it.resample()

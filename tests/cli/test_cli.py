@@ -32,7 +32,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-# --- usage ----------------------------------------------------------------------------------------------------------------------
+# --- usage ---
 
 
 def test_help_names_every_command(cli: Cli) -> None:
@@ -117,7 +117,7 @@ def test_every_mistake_in_a_config_is_told_at_once(cli: Cli) -> None:
         assert f"{key}: " in err
 
 
-# --- train ----------------------------------------------------------------------------------------------------------------------
+# --- train ---
 
 
 def test_train_prints_the_result_the_next_commands_and_last_the_folder(cli: Cli, tmp_path: Path) -> None:
@@ -159,7 +159,8 @@ def test_an_env_of_the_user_is_imported_by_its_module(
     cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "own_env_cli.py").write_text(
-        "import gymnasium\ngymnasium.register('OwnCart-v0', 'gymnasium.envs.classic_control:CartPoleEnv', max_episode_steps=20)\n"
+        "import gymnasium\ngymnasium.register('OwnCart-v0', 'gymnasium.envs.classic_control:CartPoleEnv', "
+        "max_episode_steps=20)\n"
     )
     monkeypatch.syspath_prepend(str(tmp_path))
     code, _, err = cli("train", "--algo", "dqn", "--env", "own_env_cli:OwnCart-v0", *QUICK, "--out", "here")
@@ -224,7 +225,7 @@ def test_a_run_starts_from_the_weights_of_another(cli: Cli, trained: Path) -> No
     assert cli("train", "cartpole-dqn", *QUICK, "--init-from", f"{trained}@last", "--out", "here")[0] == 0
 
 
-# --- exit codes of failures -----------------------------------------------------------------------------------------------------
+# --- exit codes of failures ---
 
 BAD_ENV = """
 import gymnasium
@@ -274,7 +275,7 @@ def test_a_diverging_run_ends_with_exit_5(cli: Cli) -> None:
     assert "diverged" in err
 
 
-# --- eval -----------------------------------------------------------------------------------------------------------------------
+# --- eval ---
 
 
 def test_eval_plays_the_episodes_asked_for_and_repeats_itself(cli: Cli, trained: Path) -> None:
@@ -293,7 +294,7 @@ def test_eval_takes_every_kind_of_checkpoint(cli: Cli, trained: Path, which: str
     assert cli("eval", str(trained), "--episodes", "2", "--checkpoint", which)[0] == 0
 
 
-# --- list, explain, check-env, config -------------------------------------------------------------------------------------------
+# --- list, explain, check-env, config ---
 
 
 @pytest.mark.parametrize(

@@ -33,6 +33,7 @@ def test_json_is_one_object_and_nothing_is_left_behind(cli: Cli, tmp_path: Path)
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_the_table_names_every_share(cli: Cli) -> None:
     code, out, _ = cli("doctor", "cartpole-dqn", *QUICK)
     assert code == 0
@@ -42,6 +43,7 @@ def test_the_table_names_every_share(cli: Cli) -> None:
     assert "  threads   1  (run.threads=1)" in out
 
 
+@pytest.mark.slow
 def test_a_file_may_be_named_like_a_preset(cli: Cli, tmp_path: Path) -> None:
     (tmp_path / "mine.yaml").write_text("algo: {name: dqn}\nenv: {id: CartPole-v1}\n")
     code, out, _ = cli("doctor", "mine.yaml", *QUICK, "--json")
@@ -83,6 +85,7 @@ def test_advice_is_the_whole_command_with_its_changes_in_place() -> None:
     ]
 
 
+@pytest.mark.slow
 def test_the_engine_that_auto_chose_is_told(cli: Cli) -> None:
     told = [json.loads(cli("doctor", "cartpole-dqn", *QUICK, *more, "--json")[1])["engine"] for more in ENGINES]
     assert told == ["auto: native", "auto: gymnasium", "gymnasium"]

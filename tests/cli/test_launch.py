@@ -1,4 +1,5 @@
-"""`rookery launch` and `rookery train --cluster`: scripts that bash accepts and that do what they say, a RayJob with what KubeRay needs."""
+"""`rookery launch` and `rookery train --cluster`: scripts that bash accepts and that do what they say, a
+RayJob with what KubeRay needs."""
 
 from __future__ import annotations
 
@@ -38,7 +39,7 @@ def program(folder: Path, name: str, text: str) -> None:
     (folder / name).chmod(0o755)
 
 
-# --- Slurm ----------------------------------------------------------------------------------------------------------------------
+# --- Slurm ---
 
 
 @pytest.mark.parametrize("more", [[], ["--nodes", "3", "pool.workers=11"]])
@@ -91,7 +92,8 @@ def started(tmp_path: Path, nodes: int) -> subprocess.Popen[str]:
     program(folder, "hostname", "echo 10.0.0.7 172.16.0.1")
     code = "import signal, sys, time, pathlib\n"
     code += "for n in (10, 15): signal.signal(n, lambda n, _: sys.exit(128 + n))\n"
-    code += f"pathlib.Path({str(tmp_path / 'args')!r}).write_text(' '.join(sys.argv[1:]))\ntime.sleep(float(sys.argv[-1]))\n"
+    code += f"pathlib.Path({str(tmp_path / 'args')!r}).write_text(' '.join(sys.argv[1:]))\n"
+    code += "time.sleep(float(sys.argv[-1]))\n"
     (tmp_path / "run.py").write_text(code)
     program(folder, "rookery", f'exec {sys.executable} {tmp_path / "run.py"} "$@" ${{LASTS:-30}}')
     job = recipes.Job("job", ["cartpole-ppo"], "runs/job", nodes, 4, 0, None, 1.0)
@@ -159,7 +161,7 @@ def test_without_the_cluster_s_own_command_it_says_so(said, tmp_path, monkeypatc
         assert "--dry-run" in err
 
 
-# --- Kubernetes -----------------------------------------------------------------------------------------------------------------
+# --- Kubernetes ---
 
 
 def test_a_rayjob_has_what_kuberay_needs(said):
@@ -171,7 +173,8 @@ def test_a_rayjob_has_what_kuberay_needs(said):
     assert tree["metadata"] == {"name": "cartpole-ppo-s0", "namespace": "lab"}
     spec = tree["spec"]
     assert spec["entrypoint"] == (
-        "rookery train cartpole-ppo pool.workers=11 run.device=cuda --cluster auto --out /runs/cartpole-ppo-s0 --on-exists resume"
+        "rookery train cartpole-ppo pool.workers=11 run.device=cuda --cluster auto --out /runs/cartpole-ppo-s0 "
+        "--on-exists resume"
     )
     assert (spec["backoffLimit"], spec["activeDeadlineSeconds"], spec["shutdownAfterJobFinishes"]) == (10, 86400, True)
     cluster = spec["rayClusterSpec"]
@@ -206,7 +209,7 @@ def test_one_node_is_a_head_alone_and_names_are_those_of_kubernetes(said, tmp_pa
     assert yaml.safe_load((tmp_path / "submitted apply -f -").read_text()) == tree
 
 
-# --- what is refused before it waits in a queue ---------------------------------------------------------------------------------
+# --- what is refused before it waits in a queue ---
 
 
 @pytest.mark.parametrize(
@@ -227,7 +230,7 @@ def test_what_cannot_work_is_said_before_anything_is_submitted(said, words, told
     assert told in err
 
 
-# --- train --cluster ------------------------------------------------------------------------------------------------------------
+# --- train --cluster ---
 
 
 @pytest.mark.parametrize("words", [["--cluster", "local"], ["pool=ray"]])

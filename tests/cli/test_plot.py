@@ -14,8 +14,8 @@ Cli = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture
-def cli(cli: Cli, tmp_path: Path) -> Cli:
-    """In a folder with two runs."""
+def cli(cli: Cli, tmp_path: Path, fake_zoo: object) -> Cli:
+    """In a folder with two runs, beside presets whose curves are invented."""
     for seed in range(2):
         folder = tmp_path / "runs" / f"s{seed}"
         folder.mkdir(parents=True)
@@ -27,12 +27,12 @@ def cli(cli: Cli, tmp_path: Path) -> Cli:
 
 
 def test_runs_and_the_stored_curves_of_presets_are_drawn_together(cli: Cli) -> None:
-    code, out, _ = cli("plot", "runs/s0", "runs/s1", "cartpole-ppo", "pendulum-sac")
+    code, out, _ = cli("plot", "runs/s0", "runs/s1", "pole-fake", "swing-fake")
     assert code == 0
     assert out.splitlines() == [
         "CartPole-v1  dqn: mean of 2 runs, band from the lowest to the highest, 3 points",
-        "CartPole-v1  cartpole-ppo: IQM of 10 runs, band: 95 % bootstrap interval, 10 points",
-        "Pendulum-v1  pendulum-sac: IQM of 10 runs, band: 95 % bootstrap interval, 10 points",
+        "CartPole-v1  pole-fake: IQM of 5 runs, band: 95 % bootstrap interval, 4 points",
+        "Pendulum-v1  swing-fake: mean of 3 runs, band from the lowest to the highest, 4 points",
         "drawn: curves.png",
     ]
     assert Path("curves.png").read_bytes().startswith(b"\x89PNG")
@@ -46,7 +46,7 @@ def test_the_file_is_named_after_one_run_or_as_asked(cli: Cli) -> None:
 
 
 def test_a_preset_that_is_judged_by_successes_is_drawn_by_successes(cli: Cli) -> None:
-    assert cli("plot", "bitflip8-dqn-her", "--out", "a.svg")[0] == 0
+    assert cli("plot", "goal-fake", "--out", "a.svg")[0] == 0
     assert "eval/success_mean" in Path("a.svg").read_text()
 
 
@@ -58,10 +58,10 @@ def test_a_preset_that_is_judged_by_successes_is_drawn_by_successes(cli: Cli) ->
         (["runs/s0", "--out", "a.bmp"], ".png, .svg, .pdf"),
         (["runs"], "not the folder of a run"),
         (["runs/s7"], "neither the folder of a run nor a preset"),
-        (["cartpole-po"], "Did you mean 'cartpole-ppo'"),
-        (["ant-td3"], "no curves are stored of ant-td3"),
-        (["cartpole-ppo", "bitflip8-dqn-her"], "judged by different metrics (eval/return_mean, eval/success_mean)"),
-        (["cartpole-ppo", "--metric", "steps"], "only evaluations by env steps are stored"),
+        (["pole-fak"], "Did you mean 'pole-fake'"),
+        (["draft-fake"], "no curves are stored of draft-fake"),
+        (["pole-fake", "goal-fake"], "judged by different metrics (eval/return_mean, eval/success_mean)"),
+        (["pole-fake", "--metric", "steps"], "only evaluations by env steps are stored"),
     ],
 )
 def test_a_mistake_is_told_in_a_sentence(cli: Cli, arguments: list[str], told: str) -> None:

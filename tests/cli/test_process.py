@@ -42,15 +42,18 @@ def test_help_takes_less_than_three_tenths_of_a_second(tmp_path: Path) -> None:
     assert min(seconds() for _ in range(5)) < 0.3  # CPU time, the best of five: other work on the machine is not ours
 
 
+@pytest.mark.slow
 def test_a_bad_config_exits_2_with_one_message(tmp_path: Path) -> None:
     done = rookery("train", "cartpole-dqn", "algo.gama=0.9", folder=tmp_path)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == "error: algo.gama: unknown key (set by command line). Did you mean 'algo.gamma'?\n"
 
 
+@pytest.mark.slow
 def test_modules_of_the_current_folder_can_be_imported(tmp_path: Path) -> None:
     (tmp_path / "my_presets.py").write_text(
-        "from rookery import register\nregister('env', 'my-cart', 'gymnasium.envs.classic_control:CartPoleEnv', 'mine')\n"
+        "from rookery import register\nregister('env', 'my-cart', "
+        "'gymnasium.envs.classic_control:CartPoleEnv', 'mine')\n"
     )
     done = rookery("config", "show", "cartpole-dqn", "import=[my_presets]", "env.id=my-cart", folder=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")

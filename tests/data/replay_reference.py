@@ -1,4 +1,5 @@
-"""A slow replay that is obviously right: one Python list of rows per column. And a generator of random chunks to feed it with."""
+"""A slow replay that is obviously right: one Python list of rows per column. And a generator of
+random chunks to feed it with."""
 
 from __future__ import annotations
 
@@ -107,7 +108,8 @@ class Reference:
 
 
 class Envs:
-    """Makes random chunks that keep the contract: episodes end, holes appear, now and then an env is lost and renewed."""
+    """Makes random chunks that keep the contract: episodes end, holes appear, now and then
+    an env is lost and renewed."""
 
     def __init__(
         self,
@@ -164,7 +166,8 @@ class Envs:
 
 
 def simple_chunk(obs: list[float], reward: list[float], last: float, **more: Any) -> Chunk:
-    """One column with scalar observations. more: ends = {row: (terminated, final observation)}, first and holes (rows), version, collector."""
+    """One column with scalar observations. more: ends = {row: (terminated, final observation)}, first and holes
+    (rows), version, collector."""
     n = len(obs)
     ends = more.get("ends", {})
     flags = {name: np.zeros((n, 1), bool) for name in ("terminated", "truncated", "first")}

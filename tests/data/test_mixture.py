@@ -25,7 +25,8 @@ FIELDS = stored_spec(ONE, CHOICE)
 
 
 def recorded(path: Path, steps: int = 4, action: Any = 1, **spaces: Any) -> Path:
-    """Episodes of two steps with observations 100, 101 | 102 (final), 200, 201 | 202 …, rewards 1 and 2; the second step terminates."""
+    """Episodes of two steps with observations 100, 101 | 102 (final), 200, 201 | 202 …, rewards 1 and 2;
+    the second step terminates."""
     replay = Replay(max(steps, 1), **spaces)
     for i in range(steps):
         base = np.float32(100 * (1 + i // 2) + i % 2)

@@ -21,7 +21,8 @@ _FILE = re.compile(r"# ([a-z_]+\.py)\n")
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """An empty current folder from which modules can be imported; they, and what they registered, are forgotten afterwards."""
+    """An empty current folder from which modules can be imported; they, and what they
+    registered, are forgotten afterwards."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
     before, known = set(sys.modules), {kind: registry.names(kind) for kind in registry.KINDS}

@@ -1,4 +1,5 @@
-"""The doctor: predictions by hand, shares of envs made for it, what is measured and advised, and that nothing is left behind."""
+"""The doctor: predictions by hand, shares of envs made for it, what is measured and advised, and
+that nothing is left behind."""
 
 from __future__ import annotations
 

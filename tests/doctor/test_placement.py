@@ -1,4 +1,5 @@
-"""The doctor on where work is done: predictions by hand, and real trials of envs that sleep, a heavy network and CartPole."""
+"""The doctor on where work is done: predictions by hand, and real trials of envs that sleep,
+a heavy network and CartPole."""
 
 from __future__ import annotations
 

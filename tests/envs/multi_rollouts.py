@@ -73,7 +73,8 @@ def choose(rng, n, obs, i=None):
 
 
 class Ledger:
-    """The rows of one episode of one raw env, kept by hand: what is received is added to whatever the agent did last."""
+    """The rows of one episode of one raw env, kept by hand: what is received is added to
+    whatever the agent did last."""
 
     def __init__(self, agents):
         self.open = dict.fromkeys(agents)  # agent → [obs, action, reward]

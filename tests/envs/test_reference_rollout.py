@@ -1,4 +1,5 @@
-"""F12: any script of episodes, limits and reward types, through InProcess and through the slow reference, gives the same steps."""
+"""F12: any script of episodes, limits and reward types, through InProcess and through the slow
+reference, gives the same steps."""
 
 from __future__ import annotations
 

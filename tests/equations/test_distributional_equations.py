@@ -183,7 +183,8 @@ def test_the_gradient_of_a_fraction_is_the_derivative_of_the_distance() -> None:
 
 
 def test_the_quantile_loss_and_its_results_by_hand() -> None:
-    """θ = 0, 2 at τ = ¼, ¾, one target 1: u = 1, −1, huber ½ each; ¼ · ½ + |¾ − 1| · ½ = ¼. Of two samples, weights 1 and 3."""
+    """θ = 0, 2 at τ = ¼, ¾, one target 1: u = 1, −1, huber ½ each; ¼ · ½ + |¾ − 1| · ½ = ¼. Of
+    two samples, weights 1 and 3."""
     theta, target = torch.tensor([[0.0, 2.0], [1.0, 1.0]]), torch.tensor([[1.0], [1.0]])
     loss, out = quantile_loss(theta, target, torch.tensor([0.25, 0.75]), torch.tensor([1.0, 3.0]))
     assert out["loss"].tolist() == [0.25, 0.0]

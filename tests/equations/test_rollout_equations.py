@@ -59,9 +59,12 @@ def test_advantages_and_targets_by_hand() -> None:
 
 def test_a_rollout_of_another_policy_is_corrected_by_hand() -> None:
     # V and V(s') as above, γ = ½; π/μ = ½, 2, ½, 1, cut off at 1: ρ = c = ½, 1, ½, 1
-    # ρδ = 0.275, 1.9, 1.225, 3.4;   v − V, from the end: 3.4;  1.225 + ½ ½ 3.4 = 2.075;  1.9 (an end);  0.275 + ½ ½ 1.9 = 0.75
-    # A = ρ (r + γ v' − V):  ½ (1 + ½ 3 − 1) = 0.75;  2 + ½ 2 − 1.1 = 1.9;  ½ (3 + ½ 4.7 − 1.2) = 2.075;  4 + ½ 1.4 − 1.3 = 3.4
-    # G: row 3: 4 + 0.7 = 4.7;  row 2 goes on, as 4.7 ≥ 1.3: 3 + ½ 4.7 = 5.35;  row 1: 2 + ½ 2 = 3;  row 0 goes on: 1 + ½ 3 = 2.5
+    # ρδ = 0.275, 1.9, 1.225, 3.4;   v − V, from the end: 3.4;  1.225 + ½ ½ 3.4 = 2.075;  1.9 (an
+    # end);  0.275 + ½ ½ 1.9 = 0.75
+    # A = ρ (r + γ v' − V):  ½ (1 + ½ 3 − 1) = 0.75;  2 + ½ 2 − 1.1 = 1.9;  ½ (3 + ½ 4.7 − 1.2) =
+    # 2.075;  4 + ½ 1.4 − 1.3 = 3.4
+    # G: row 3: 4 + 0.7 = 4.7;  row 2 goes on, as 4.7 ≥ 1.3: 3 + ½ 4.7 = 5.35;  row 1: 2 + ½ 2 = 3;
+    # row 0 goes on: 1 + ½ 3 = 2.5
     b = rollout() | {"logp": column(0, 0, 0, 0)}
     logp = column(0.5, 2.0, 0.5, 1.0).log()
     rows = corrected(b, values_of(lambda obs: obs / 10, b), logp, 0.5, 1.0, 1.0)

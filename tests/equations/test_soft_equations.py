@@ -53,7 +53,8 @@ def test_the_quantile_loss_of_an_ensemble_against_one_pool_of_targets():
 
 
 def test_the_temperature_grows_where_there_is_less_entropy_than_wanted() -> None:
-    """log α = 2, log π = −1, −3 and H̄ = −1: −2 · mean(−2, −4) = 6; ∂J/∂log α = −mean(−2, −4) = 3, so descent lowers α."""
+    """log α = 2, log π = −1, −3 and H̄ = −1: −2 · mean(−2, −4) = 6; ∂J/∂log α = −mean(−2,
+    −4) = 3, so descent lowers α."""
     log_alpha = torch.tensor(2.0, requires_grad=True)
     loss = temperature_loss(log_alpha, torch.tensor([-1.0, -3.0]), -1.0)
     assert loss.item() == 6.0

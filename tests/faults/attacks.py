@@ -1,4 +1,5 @@
-"""Attacks on running trainers, by the tests and by bench/chaos.py; `python -m faults.attacks nodes …` needs a process of its own.
+"""Attacks on running trainers, by the tests and by bench/chaos.py; `python -m faults.attacks nodes
+…` needs a process of its own.
 
 Each trains CartPole with PPO until it is solved to some degree, and tells how often something was taken away meanwhile.
 """
@@ -41,7 +42,8 @@ def trained(trainer):
 
 
 class Killer(threading.Thread):
-    """Kills pool workers with SIGKILL at random moments, about every `mean` seconds; but none before it has done something."""
+    """Kills pool workers with SIGKILL at random moments, about every `mean` seconds; but none
+    before it has done something."""
 
     def __init__(self, trainer, rng, mean):
         super().__init__(daemon=True)

@@ -1,4 +1,5 @@
-"""Running the command from a test: in this process (quick), or as a process of its own where signals and exit codes are real."""
+"""Running the command from a test: in this process (quick), or as a process of its own where
+signals and exit codes are real."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Envs, encoders and callbacks with one fault each, for whole runs: `--env faults.fault_envs:Faulty env.kwargs={fault: nan_obs, at: 40}`."""
+"""Envs, encoders and callbacks with one fault each, for whole runs: `--env
+faults.fault_envs:Faulty env.kwargs={fault: nan_obs, at: 40}`."""
 
 from __future__ import annotations
 
@@ -22,7 +23,8 @@ FAULTS = {
 
 
 class Walk(gymnasium.Env):
-    """A noisy walk in two dimensions, pushed by the action; episodes of `length` steps. With `reuse` every observation is the same array."""
+    """A noisy walk in two dimensions, pushed by the action; episodes of `length` steps. With `reuse` every
+    observation is the same array."""
 
     metadata = {"render_modes": []}
 
@@ -50,7 +52,8 @@ class Walk(gymnasium.Env):
 
 
 class Faulty(Walk):
-    """Well-behaved for the first `at` steps of its life (0: not even the reset); one fault `times` times from then on."""
+    """Well-behaved for the first `at` steps of its life (0: not even the reset); one fault
+    `times` times from then on."""
 
     def __init__(self, fault: str, at: int = 0, times: int = 10**9, **kwargs):
         super().__init__(**kwargs)
@@ -114,7 +117,8 @@ class FillsDisk(Walk):
 
 
 class LimitsFiles(Walk):
-    """From step `full` to step `empty` of its life no file of this process may grow beyond 1 KiB: what a full disk is like without a mount."""
+    """From step `full` to step `empty` of its life no file of this process may grow beyond 1 KiB: what a full
+    disk is like without a mount."""
 
     def __init__(self, full: int, empty: int):
         super().__init__()

@@ -1,4 +1,5 @@
-"""Envs with several agents, and a vector engine, that fail at one step of their lives: `env.kwargs={fault: hang, when: 20, marks: FOLDER}`."""
+"""Envs with several agents, and a vector engine, that fail at one step of their lives: `env.kwargs={fault:
+hang, when: 20, marks: FOLDER}`."""
 
 from __future__ import annotations
 

@@ -1,7 +1,9 @@
-"""An env whose observations number its steps, so that every recorded row can be told from every other; it fails as it is told."""
+"""An env whose observations number its steps, so that every recorded row can be told from every
+other; it fails as it is told."""
 
 from __future__ import annotations
 
+import faulthandler
 import os
 import signal
 import sys
@@ -14,7 +16,8 @@ from gymnasium import spaces
 
 
 class Numbered(gymnasium.Env):
-    """Observation: [env, number of the seed, steps of the episode]; reward: steps after this one. `share` of the steps end in `fault`.
+    """Observation: [env, number of the seed, steps of the episode]; reward: steps after this one.
+    `share` of the steps end in `fault`.
 
     `only`: the env (by index) that fails, −1 for all. `marks`: a folder; with it a fault happens once, at step `when`.
     """
@@ -58,6 +61,7 @@ class Numbered(gymnasium.Env):
         if self.fault == "kill":
             os.kill(os.getpid(), signal.SIGKILL)
         if self.fault == "segfault":
+            faulthandler.disable()  # forked from pytest, it would write its stack into the output of a passing test
             os.kill(os.getpid(), signal.SIGSEGV)
         if self.fault == "hang":
             time.sleep(1000)
@@ -75,7 +79,8 @@ class Numbered(gymnasium.Env):
 
 
 class Rows:
-    """Looks at chunks as they are collected: every valid row is one step of one env, none is there twice, none is linked wrongly."""
+    """Looks at chunks as they are collected: every valid row is one step of one env, none is there
+    twice, none is linked wrongly."""
 
     def __init__(self, columns):
         self.seen, self.before = set(), [None] * columns

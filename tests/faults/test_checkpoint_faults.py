@@ -1,4 +1,5 @@
-"""Faults 1 to 5 of checkpoints, really injected: kill -9 inside a save, a full disk, a read-only folder, flipped bits, cut files."""
+"""Faults 1 to 5 of checkpoints, really injected: kill -9 inside a save, a full disk, a read-only
+folder, flipped bits, cut files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""F6, F7, F8 where single envs are out of reach, with several agents and in vector engines: an error that says where, or a new worker."""
+"""F6, F7, F8 where single envs are out of reach, with several agents and in vector engines: an error that
+says where, or a new worker."""
 
 import json
 import os

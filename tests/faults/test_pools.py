@@ -1,4 +1,5 @@
-"""F15, F16, F23 with collectors in other processes: killed at random moments; whatever is learnt from is one step of one env, once."""
+"""F15, F16, F23 with collectors in other processes: killed at random moments; whatever is learnt from
+is one step of one env, once."""
 
 import gc
 import json

@@ -1,4 +1,5 @@
-"""F19, F23, F30 where collectors live in other processes: a signal saves and ends the run in time, a second one ends it at once."""
+"""F19, F23, F30 where collectors live in other processes: a signal saves and ends the run in time, a
+second one ends it at once."""
 
 import atexit
 import json
@@ -174,7 +175,7 @@ def test_a_run_that_was_preempted_goes_on_in_another_pool(started, tmp_path):
     assert (after["steps"], after["exact"], after["resumed_from"]) == (limit, True, [told["steps"]])
 
 
-# --- workers that go at the same time as the run (a cluster that is taken away) --------------------------------------------------
+# --- workers that go at the same time as the run (a cluster that is taken away) ---
 
 
 def trainer_of(*words):
@@ -225,7 +226,7 @@ def test_a_run_that_is_told_to_end_before_its_workers_are_ready_saves_what_it_we
         assert other.pool.state() == state["pool"]
 
 
-# --- how workers go (F30) --------------------------------------------------------------------------------------------------------
+# --- how workers go (F30) ---
 
 
 class Telltale:

@@ -49,7 +49,8 @@ class Table:
         final_at: Any = None,
         python: bool = False,
     ) -> int:
-        """Each column is a text: "." a step, "_" a hole, "T" terminated, "t" truncated, "f" a first step, "|" cut after this step. Rewards 1, 2, 4, …"""
+        """Each column is a text: "." a step, "_" a hole, "T" terminated, "t" truncated, "f" a first step, "|" cut after
+        this step. Rewards 1, 2, 4, …"""
         text = np.array([list(column) for column in columns]).T
         terminated, truncated, first, valid = text == "T", text == "t", text == "f", text != "_"
         reward = np.repeat(2.0 ** np.arange(len(text))[:, None], len(columns), 1).astype(np.float32)

@@ -86,7 +86,8 @@ def test_the_right_action_depends_on_the_observation(algo):
 
 @ALL
 def test_a_time_limit_does_not_lower_the_value(algo):
-    """Endless reward 1, cut after 10 steps: V = 1 / (1 − γ) = 5; summing only to the limit would give 3.4 on average."""
+    """Endless reward 1, cut after 10 steps: V = 1 / (1 − γ) = 5; summing only to the
+    limit would give 3.4 on average."""
     found = value(trained(algo, "ProbeEndless", train={"max_steps": 12_800}), *np.eye(4).tolist())
     assert found == pytest.approx([5.0] * 4, rel=0.06)
 

@@ -156,7 +156,8 @@ def test_the_right_action_depends_on_the_observation(algo):
 
 @ALL
 def test_a_time_limit_does_not_lower_the_value(algo):
-    """Endless reward 1, cut after 10 steps: V = 1 / (1 − γ) = 5; summing only to the limit would give 3.4 on average."""
+    """Endless reward 1, cut after 10 steps: V = 1 / (1 − γ) = 5; summing only to the
+    limit would give 3.4 on average."""
     steps = {"dqn": 1_500, "ppo": 12_800, "sac": 1_500}[algo]
     found = value(trained(algo, "Endless", train={"max_steps": steps}), *np.eye(4).tolist())
     assert found == pytest.approx([5.0] * 4, rel=0.06)
@@ -221,7 +222,8 @@ def test_without_memory_the_bit_is_a_coin(algo):
 @pytest.mark.slow
 @pytest.mark.parametrize(("algo", "steps"), [("r2d2", 2_400), ("ppo-lstm", 16_000)])
 def test_a_time_limit_inside_a_sequence_does_not_lower_the_value(algo, steps):
-    """V = 1 / (1 − γ) = 5 at every step of an episode of ten, though sequences contain its end: 20 rows of PPO, padding of R2D2."""
+    """V = 1 / (1 − γ) = 5 at every step of an episode of ten, though sequences contain its end: 20
+    rows of PPO, padding of R2D2."""
     trainer = trained(algo, "Endless", train={"max_steps": steps})
     s, rescale = trainer.learner.eager, getattr(trainer.config.algo, "rescale", None)
     place = torch.eye(4)[torch.arange(10) % 4].unsqueeze(1)

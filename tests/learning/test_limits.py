@@ -72,7 +72,8 @@ def test_an_infinite_gradient_is_ignored_without_a_nan(kind):
 
 def test_the_moment_of_each_element_by_hand():
     # β = ½, c = 1. t = 1: v̂ = g²: nothing is cut. t = 2: v = ½ · ½ g₁² + ½ g₂², v̂ = v / ¾ = (g₁² + 2 g₂²) / 3
-    # element 0: (1 + 2 · 16) / 3 = 11: 4 → √11; element 1: (16 + 2 · 1) / 3 = 6: −1 stays; element 2: (4 + 2 · 64) / 3 = 44
+    # element 0: (1 + 2 · 16) / 3 = 11: 4 → √11; element 1: (16 + 2 · 1) / 3 = 6: −1 stays;
+    # element 2: (4 + 2 · 64) / 3 = 44
     first, second = [1.0, 4.0, 2.0], [4.0, -1.0, -8.0]
     out, (v, count) = history(SGD(limit="clip_momentum", limit_at=1.0, limit_beta=0.5), first, second)
     assert out[0] == pytest.approx(first)

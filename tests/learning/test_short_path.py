@@ -26,7 +26,8 @@ X, OTHER = torch.randn(2, 8, 3, generator=torch.Generator().manual_seed(0))
 
 def network(activation: str = "relu", **options: Any) -> FlatNetwork:
     torch.manual_seed(0)
-    return FlatNetwork("q", QNetwork(BOX, 4, ModelConfig(hidden=[16, 8], activation=activation), **options))  # type: ignore[arg-type]
+    config = ModelConfig(hidden=[16, 8], activation=activation)  # type: ignore[arg-type]
+    return FlatNetwork("q", QNetwork(BOX, 4, config, **options))
 
 
 def gradients(net: FlatNetwork, loss: Any) -> tuple[Tensor, Tensor]:

@@ -149,8 +149,10 @@ def test_every_field_of_the_section_is_documented_on_its_line():
 
 
 @pytest.mark.parametrize(("fields", "message"), [
-    ({"hidden": (64, 0)}, "greater than 0"), ({"activation": "rellu"}, "'tanh', 'relu', 'elu', 'gelu' or 'silu'"), ({"convs": ((1, 2),)}, "convs"),
-    ({"kwargs": {"a": 1}}, "would be ignored"), ({"encoder": "m:C", "kwargs": {"a": [1.0, math.nan]}}, r"kwargs\.a\.1"), ({"layerz": 3}, "Extra inputs"),
+    ({"hidden": (64, 0)}, "greater than 0"), ({"activation": "rellu"}, "'tanh', 'relu', 'elu', 'gelu' or 'silu'"),
+    ({"convs": ((1, 2),)}, "convs"),
+    ({"kwargs": {"a": 1}}, "would be ignored"),
+    ({"encoder": "m:C", "kwargs": {"a": [1.0, math.nan]}}, r"kwargs\.a\.1"), ({"layerz": 3}, "Extra inputs"),
 ])  # fmt: skip
 def test_wrong_values_are_refused(fields, message):
     with pytest.raises(ValidationError, match=message):

@@ -24,11 +24,15 @@ NESTED = spaces.Dict({
     "deep": spaces.Dict({"image": HWC, "choice": spaces.MultiDiscrete([2, 3])}),
 })  # fmt: skip
 SPACES = {
-    "vector": (VECTOR, 3), "scalar": (spaces.Box(-1, 1, ()), 1), "matrix": (spaces.Box(-1, 1, (2, 3)), 6), "integers": (spaces.Box(0, 9, (2,), np.int32), 2),
-    "bytes": (spaces.Box(0, 255, (4,), np.uint8), 4), "discrete": (spaces.Discrete(5), 5), "multi_discrete": (spaces.MultiDiscrete([2, 4]), 6),
-    "equal heads": (spaces.MultiDiscrete([3, 3]), 6), "multi_binary": (spaces.MultiBinary(3), 3), "matrix of bits": (spaces.MultiBinary((2, 2)), 4),
+    "vector": (VECTOR, 3), "scalar": (spaces.Box(-1, 1, ()), 1), "matrix": (spaces.Box(-1, 1, (2, 3)), 6),
+    "integers": (spaces.Box(0, 9, (2,), np.int32), 2),
+    "bytes": (spaces.Box(0, 255, (4,), np.uint8), 4), "discrete": (spaces.Discrete(5), 5),
+    "multi_discrete": (spaces.MultiDiscrete([2, 4]), 6),
+    "equal heads": (spaces.MultiDiscrete([3, 3]), 6), "multi_binary": (spaces.MultiBinary(3), 3),
+    "matrix of bits": (spaces.MultiBinary((2, 2)), 4),
     # 12 × 10 → kernel 3, stride 2 → 5 × 4 → kernel 2, stride 1 → 4 × 3, of 3 channels
-    "image hwc": (HWC, 36), "image chw": (CHW, 36), "tuple": (spaces.Tuple((VECTOR, spaces.Discrete(2))), 5), "nested": (NESTED, 4 + 3 + 4 + 36 + 5),
+    "image hwc": (HWC, 36), "image chw": (CHW, 36), "tuple": (spaces.Tuple((VECTOR, spaces.Discrete(2))), 5),
+    "nested": (NESTED, 4 + 3 + 4 + 36 + 5),
 }  # fmt: skip
 
 
@@ -179,10 +183,13 @@ def test_everything_is_created_on_the_cpu_whatever_the_default_device():
 
 
 @pytest.mark.parametrize(("space", "config", "message"), [
-    (spaces.Box(0, 255, (10, 10, 3), np.uint8), ModelConfig(), r"model.convs=\[\[32, 8, 4\].*the image of shape \(10, 10, 3\).*after the layer \[64, 4, 2\].*model.convs=\[\]"),
+    (spaces.Box(0, 255, (10, 10, 3), np.uint8), ModelConfig(),
+        r"model.convs=\[\[32, 8, 4\].*the image of shape \(10, 10, 3\).*after the layer \[64, 4, "
+        r"2\].*model.convs=\[\]"),
     (spaces.Dict({"cam": spaces.Box(0, 255, (4, 4, 3), np.uint8)}), ModelConfig(), "the image 'cam'"),
     (spaces.Box(-1, 1, (0,)), ModelConfig(), "nothing for a network to see"),
-    (spaces.Dict({"action_mask": spaces.MultiBinary(2)}), ModelConfig(), "nothing for a network to see but its action mask"),
+    (spaces.Dict({"action_mask": spaces.MultiBinary(2)}), ModelConfig(),
+        "nothing for a network to see but its action mask"),
     (spaces.Dict({}), ModelConfig(), "nothing for a network to see"),
 ])  # fmt: skip
 def test_what_cannot_be_encoded_is_a_config_error_that_says_what_to_do(space, config, message):

@@ -102,8 +102,10 @@ def test_what_is_no_network_is_refused_before_anything_is_built(layers, message)
     ("space", "layers", "message"),
     [
         (VECTOR, [*CONVS, FLATTEN], "has convolutions, but the observation .* has no image"),
-        (IMAGE, [CONVS[0] | {"kernel": 11}, FLATTEN], r"model.layers.0: nothing is left of the image after kernel=11, stride=2 on 12 × 10"),
-        (spaces.Dict({"eye": IMAGE}), [*CONVS, CONVS[0] | {"kernel": 9}, FLATTEN], r"model.layers.2: .*'eye'.* on 4 × 3"),
+        (IMAGE, [CONVS[0] | {"kernel": 11}, FLATTEN],
+            r"model.layers.0: nothing is left of the image after kernel=11, stride=2 on 12 × 10"),
+        (spaces.Dict({"eye": IMAGE}), [*CONVS, CONVS[0] | {"kernel": 9}, FLATTEN],
+            r"model.layers.2: .*'eye'.* on 4 × 3"),
     ],
 )  # fmt: skip
 def test_sizes_that_do_not_fit_are_a_sentence(space, layers, message):

@@ -113,7 +113,8 @@ def test_a_registered_name_is_looked_up_under_encoder(monkeypatch):
 
 
 @pytest.mark.parametrize(("name", "kwargs", "message"), [
-    ("Mine", {"sise": 3}, r"kwargs=\{'sise': 3\}, but it is Mine\(obs_spec, size=4\): got an unexpected keyword argument 'sise'"),
+    ("Mine", {"sise": 3}, r"kwargs=\{'sise': 3\}, but it is Mine\(obs_spec, size=4\): got an unexpected keyword "
+        r"argument 'sise'"),
     ("NoWidth", {}, "needs an attribute `out_features: int`.*got None"),
     ("not_a_module", {}, "made a int, expected a torch.nn.Module"),
     ("BOX", {}, "is a Box, expected a class"),

@@ -39,7 +39,8 @@ def test_a_ring_with_room_for_one_sequence_per_seat_is_enough():
 
 @pytest.mark.parametrize("seats", [{"first": "one", "second": "one"}, {"first": "one", "second": "other"}])
 def test_beta_of_a_player_follows_the_steps_of_the_run_however_many_rows_it_has(seats):
-    """From 0 to 1 over 400 env steps. One seat of two has half of the rows, and both of a parallel env would have twice as many."""
+    """From 0 to 1 over 400 env steps. One seat of two has half of the rows, and both of a parallel
+    env would have twice as many."""
     players = {name: {} for name in dict.fromkeys(seats.values())}
     store = {**VERDICTS["store"], "priority": {"beta": {"kind": "linear", "start": 0.0, "end": 1.0}}}
     tree = {**VERDICTS, "players": players, "seats": seats, "store": store, "log": {"every_steps": 100}}

@@ -1,4 +1,5 @@
-"""Several players in one run: each learns with its own algorithm and store, or not at all; saved and restored exactly."""
+"""Several players in one run: each learns with its own algorithm and store, or not at
+all; saved and restored exactly."""
 
 import json
 
@@ -236,7 +237,8 @@ def test_what_a_player_does_not_say_comes_from_the_run():
 @pytest.mark.parametrize(
     ("overrides", "sentence"),
     [
-        (["seats.left=thinkr"], "seats.left: unknown player 'thinkr'; the players are thinker, doer.*Did you mean 'thinker'"),
+        (["seats.left=thinkr"], "seats.left: unknown player 'thinkr'; the players are thinker, "
+            "doer.*Did you mean 'thinker'"),
         (["seats.left={thinker: 0}"], "seats.left: expected positive weights, got thinker: 0"),
         (["seats.left=3"], "seats.left: expected a player, or players with weights, got 3"),
         (["seats=null"], "seats: is missing; expected which of the players \\(thinker, doer\\) sits for which agent"),
@@ -245,13 +247,15 @@ def test_what_a_player_does_not_say_comes_from_the_run():
         (["players={}"], "players: expected a mapping: name → algo, model, store and train of a player"),
         (["players.doer=7"], "players.doer: expected a mapping with some of algo, model, store and train, got 7"),
         (["players.doer.algo.name=ppoo"], "players.doer.algo.name: .*ppoo.*Did you mean 'ppo'"),
-        (["players.doer.algo.rolout=7"], "players.doer.algo.rolout: unknown key .*Did you mean 'players.doer.algo.rollout'"),
+        (["players.doer.algo.rolout=7"],
+            "players.doer.algo.rolout: unknown key .*Did you mean 'players.doer.algo.rollout'"),
         (["players.doer.trian=true"], "players.doer.trian: unknown key .*Did you mean 'train'"),
         (["players.doer.train=maybe"], "players.doer.train: expected true or false, got 'maybe'"),
         (["players.doer.algo.minibatches=7"], "players.doer.algo.minibatches=7 must divide"),
         (["players.doer.train=false", "players.thinker.train=false"], "at least one player that learns"),
         (["env.api=auto"], "players sit in an env with several agents, but env.api=auto has one"),
-        (["players.doer.model.encoder=os:system"], "players.doer.model.encoder: 'os:system' is part of Python's standard"),
+        (["players.doer.model.encoder=os:system"],
+            "players.doer.model.encoder: 'os:system' is part of Python's standard"),
         (["env.stack=2"], "env.stack=2 is for an env with one agent"),
         (["players=null", "seats=null", "algo.name=dqn"], "env.api=parallel has several agents, and nobody"),
     ],
@@ -295,8 +299,10 @@ def test_garbage_is_accepted_or_refused_with_a_config_error(key, value):
 @pytest.mark.parametrize(
     ("overrides", "sentence"),
     [
-        (["seats.lefty=thinker"], "seats names an agent 'lefty', but .*Pairing has the agents \\['left', 'right'\\]. Did you mean 'left'"),
-        (["seats={right: {doer: 1, thinker: 1}}"], "nobody sits for the agent 'left' of .*Pairing: give it one of the players \\(thinker, doer\\)"),
+        (["seats.lefty=thinker"], "seats names an agent 'lefty', but .*Pairing has the agents \\['left', 'right'\\]. "
+            "Did you mean 'left'"),
+        (["seats={right: {doer: 1, thinker: 1}}"],
+            "nobody sits for the agent 'left' of .*Pairing: give it one of the players \\(thinker, doer\\)"),
         (["seats.left={thinker: 1, doer: 1}"], "player 'doer' sits for 'left' and 'right', whose spaces differ"),
         (["players.doer.algo={name: sac}"], "player 'doer': algo.name=sac acts in spaces of kind box"),
     ],

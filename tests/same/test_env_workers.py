@@ -1,4 +1,5 @@
-"""Envs in worker processes learn the same weights as envs in one process, also when a run changes over in the middle."""
+"""Envs in worker processes learn the same weights as envs in one process, also when a run
+changes over in the middle."""
 
 import os
 

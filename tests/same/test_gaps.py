@@ -11,7 +11,8 @@ from rookery import Trainer, load_config
 pytestmark = pytest.mark.slow
 
 WORDS = [
-    "model.hidden=[4]", "learning.mode=eager", "env.num=2", "pool.workers=2", "train.max_steps=100000", "store.min_fill=64",
+    "model.hidden=[4]", "learning.mode=eager", "env.num=2", "pool.workers=2", "train.max_steps=100000",
+    "store.min_fill=64",
     "store.batch_size=64", "store.capacity=4000", "algo.rollout=5", "eval.at_end=false",
 ]  # fmt: skip
 ASYNC = ["pool=process", "pool.mode=async"]
@@ -27,7 +28,8 @@ def until(trainer, steps):
 
 
 def linked(store):
-    """Observations are (env, number of the seed, steps of the episode): every step is followed by the next one of its own."""
+    """Observations are (env, number of the seed, steps of the episode): every step is followed
+    by the next one of its own."""
     for _ in range(60):
         batch, _ = store.sample()
         obs, after = batch["obs"].numpy(), batch["next_obs"].numpy()

@@ -1,4 +1,5 @@
-"""Collectors in other processes and on a Ray cluster: the same weights as in one process, also when a run changes over in the middle."""
+"""Collectors in other processes and on a Ray cluster: the same weights as in one process, also when a run
+changes over in the middle."""
 
 import os
 import signal

@@ -67,7 +67,8 @@ def test_the_resumed_run_equals_the_straight_one(pair):
 
 
 def test_nothing_before_the_checkpoint_was_collected_again_but_running_episodes(pair, request):
-    """A step may be executed again after a kill only if it lies after the checkpoint, or in an episode that was running."""
+    """A step may be executed again after a kill only if it lies after the checkpoint, or in
+    an episode that was running."""
     if request.node.callspec.params["pair"][0] in NATIVE:
         pytest.skip("a numba engine writes no file of its steps")
     folder, told = pair
@@ -78,7 +79,8 @@ def test_nothing_before_the_checkpoint_was_collected_again_but_running_episodes(
     every = 150
     span = sum(again.values()) - sum(once.values())
     envs = 6  # training and evaluation envs
-    # after each kill: at most one interval between checkpoints, one round, the evaluations in it, and one episode per env are repeated
+    # after each kill: at most one interval between checkpoints, one round, the evaluations in it, and one
+    # episode per env are repeated
     allowed = len(told.resumed_from) * (every + 64 + 2 * 2 * 60 + envs * 60) + told.kills * 200
     assert 0 <= span <= allowed
     assert span < sum(once.values())

@@ -1,4 +1,5 @@
-"""Every algorithm: saved to disk in the middle and loaded into a new process' objects, a run ends with the same bits."""
+"""Every algorithm: saved to disk in the middle and loaded into a new process' objects, a
+run ends with the same bits."""
 
 import pytest
 

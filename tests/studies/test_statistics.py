@@ -12,7 +12,8 @@ def test_the_mean_of_the_middle_half_leaves_out_a_quarter_at_either_end():
 
 
 def test_values_at_the_edge_of_the_middle_half_count_in_part():
-    # five values: the middle half is [0.25, 0.75]; of the second and the fourth (each a fifth wide) 0.15 of 0.2 lie inside
+    # five values: the middle half is [0.25, 0.75]; of the second and the fourth (each a fifth
+    # wide) 0.15 of 0.2 lie inside
     assert iqm([0.0, 10.0, 20.0, 40.0, 1e6]) == pytest.approx((0.15 * 10 + 0.2 * 20 + 0.15 * 40) / 0.5)
 
 

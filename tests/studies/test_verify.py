@@ -11,7 +11,7 @@ import pytest
 
 from rookery.core.errors import ConfigError, RookeryError, UsageError
 from rookery.studies import seeds
-from rookery.studies.gates import GATES, Gate
+from rookery.studies.gates import Gate
 from rookery.studies.seeds import Crew, Judged, Plan
 from rookery.studies.verify import Verdict, gate_of, jobs_for, line_of, summary_of, together
 
@@ -47,7 +47,7 @@ def program(tmp_path, monkeypatch):
 
 
 def plan(tmp_path, figure="return", overrides=()):
-    return Plan("cartpole-ppo", overrides, tmp_path / "out", figure, 100, 7)
+    return Plan("pole-fake", overrides, tmp_path / "out", figure, 100, 7)
 
 
 def judged(*values):
@@ -55,7 +55,7 @@ def judged(*values):
 
 
 def verdict(*values, stored=None, gate=Gate(5, 475.0)):  # noqa: B008 - frozen
-    return Verdict("cartpole-ppo", gate, judged(*values), "gold" if stored else "draft", stored)
+    return Verdict("pole-fake", gate, judged(*values), "gold" if stored else "draft", stored)
 
 
 def test_it_holds_if_the_gate_is_met_and_the_intervals_overlap():
@@ -128,20 +128,22 @@ def test_the_machine_readable_result_can_be_written_as_json():
     assert told["holds"] is True
 
 
-def test_a_preset_that_cannot_be_verified_is_refused_in_a_sentence():
-    with pytest.raises(ConfigError, match="Did you mean 'cartpole-ppo'"):
-        gate_of("cartpole-po")
-    with pytest.raises(UsageError, match="ant-td3 has no gate, so there is nothing to verify: its status is 'draft'"):
-        gate_of("ant-td3")
-    assert gate_of("cartpole-ppo") is GATES["cartpole-ppo"]
+def test_a_preset_that_cannot_be_verified_is_refused_in_a_sentence(fake_zoo):
+    with pytest.raises(ConfigError, match="Did you mean 'pole-fake'"):
+        gate_of("pole-fak")
+    with pytest.raises(
+        UsageError, match="draft-fake has no gate, so there is nothing to verify: its status is 'draft'"
+    ):
+        gate_of("draft-fake")
+    assert gate_of("pole-fake") is fake_zoo.FAKE_GATES["pole-fake"]
 
 
-def test_a_run_with_workers_takes_a_cpu_for_each():
-    assert jobs_for("cartpole-ppo", [], quota=4) == 4
-    assert jobs_for("cartpole-impala", [], quota=4) == 1  # two workers and the learner
-    assert jobs_for("cartpole-impala", [], quota=6) == 2
-    assert jobs_for("cartpole-impala", ["pool=local", "pool.mode=sync"], quota=2) == 2
-    assert jobs_for("cartpole-impala", [], quota=1) == 1
+def test_a_run_with_workers_takes_a_cpu_for_each(fake_zoo):
+    assert jobs_for("pole-fake", [], quota=4) == 4
+    assert jobs_for("pole-elsewhere-fake", [], quota=4) == 1  # two workers and the learner
+    assert jobs_for("pole-elsewhere-fake", [], quota=6) == 2
+    assert jobs_for("pole-elsewhere-fake", ["pool=local"], quota=2) == 2
+    assert jobs_for("pole-elsewhere-fake", [], quota=1) == 1
 
 
 def test_seeds_are_told_when_done_and_returned_in_their_order(program, tmp_path):
@@ -153,7 +155,7 @@ def test_seeds_are_told_when_done_and_returned_in_their_order(program, tmp_path)
     assert [run.value for run in found] == [103.0, 104.0, 105.0]
     assert found[0].curve == [(10, 3.5)]
     assert found[0].stored() == {"seed": 3, "mean": 103.0, "steps": 10, "mode": "eager", "curve": [(10, 3.5)]}
-    assert line_of("cartpole-ppo", Gate(3, 1.0), found[0]).startswith("cartpole-ppo seed 3: return 103.00 ± 2.00")
+    assert line_of("pole-fake", Gate(3, 1.0), found[0]).startswith("pole-fake seed 3: return 103.00 ± 2.00")
 
 
 def test_successes_are_judged_by_their_share(program, tmp_path):
@@ -165,7 +167,7 @@ def test_successes_are_judged_by_their_share(program, tmp_path):
 
 def test_runs_with_other_changes_have_other_folders(tmp_path):
     plain, changed = plan(tmp_path), plan(tmp_path, overrides=("algo.gamma=0.9",))
-    assert plain.folder(3).name == "cartpole-ppo-3"
+    assert plain.folder(3).name == "pole-fake-3"
     assert changed.folder(3) != plain.folder(3)
     assert changed.folder(3) != plan(tmp_path, overrides=("algo.gamma=0.8",)).folder(3)
     assert "algo.gamma=0.9" in changed.training(3)
@@ -175,7 +177,7 @@ def test_runs_with_other_changes_have_other_folders(tmp_path):
 def test_a_seed_that_fails_ends_the_others_and_is_told_with_its_last_words(program, tmp_path):
     with Crew(1) as crew, pytest.raises(RookeryError, match="ended with 5:\nerror: nothing works"):
         crew.run(plan(tmp_path), [13, 1, 2], lambda run: None)
-    assert not (tmp_path / "out" / "cartpole-ppo-2").exists()
+    assert not (tmp_path / "out" / "pole-fake-2").exists()
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -186,7 +188,7 @@ def test_a_signal_lets_the_runs_save_and_starts_no_more(program, tmp_path, numbe
     )  # ignored where a shell runs tests in the background
 
     def interrupt():
-        while not (out / "cartpole-ppo-99" / "started").exists():
+        while not (out / "pole-fake-99" / "started").exists():
             time.sleep(0.01)
         os.kill(os.getpid(), number)
 
@@ -196,5 +198,5 @@ def test_a_signal_lets_the_runs_save_and_starts_no_more(program, tmp_path, numbe
         crew.run(plan(tmp_path), [99, 1], lambda run: None)
     thread.join()
     signal.signal(signal.SIGINT, before)
-    assert (out / "cartpole-ppo-99" / "saved").exists()
-    assert not (out / "cartpole-ppo-1").exists()
+    assert (out / "pole-fake-99" / "saved").exists()
+    assert not (out / "pole-fake-1").exists()

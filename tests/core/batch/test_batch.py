@@ -19,7 +19,7 @@ def nested() -> Batch:
     return Batch(a=[[1, 2], [3, 4], [5, 6]], b={"c": torch.tensor([1.0, 2.0, 3.0]), "d": {"e": np.arange(3)}})
 
 
-# --- what goes in ---------------------------------------------------------------------------------------------------------------------
+# --- what goes in ---
 
 
 def test_lists_become_arrays_dicts_become_batches_and_tensors_stay_tensors():
@@ -82,7 +82,7 @@ def test_keys_are_strings():
         Batch(a={("x",): 1})
 
 
-# --- like a dict ----------------------------------------------------------------------------------------------------------------------
+# --- like a dict ---
 
 
 def test_attributes_and_items_are_the_same_thing():
@@ -133,11 +133,16 @@ def test_update_dict_and_double_star_see_the_entries():
     assert Batch(b) == b
 
 
-# --- like an array --------------------------------------------------------------------------------------------------------------------
+# --- like an array ---
 
 
-@pytest.mark.parametrize("index", [0, -1, slice(1, None), slice(None, None, -1), [2, 0], np.array([True, False, True]), torch.tensor([1]),
-                                   torch.tensor([True, False, False]), (slice(None), None), ..., np.int64(1)])  # fmt: skip
+INDICES = [
+    0, -1, np.int64(1), slice(1, None), slice(None, None, -1), [2, 0], np.array([True, False, True]),
+    torch.tensor([1]), torch.tensor([True, False, False]), (slice(None), None), ...,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("index", INDICES)
 def test_every_kind_of_index_reaches_every_leaf(index):
     part, as_numpy = nested()[index], index.numpy() if isinstance(index, torch.Tensor) else index
     assert np.array_equal(part.a, nested().a[as_numpy])
@@ -232,7 +237,7 @@ def test_split_refuses_a_size_of_zero_at_once():
         nested().split(0)
 
 
-# --- stack and cat --------------------------------------------------------------------------------------------------------------------
+# --- stack and cat ---
 
 
 def test_stack_adds_an_axis_and_cat_extends_the_first():
@@ -285,7 +290,7 @@ def test_joins_that_cannot_work_name_the_key():
         Batch.stack([3])
 
 
-# --- arithmetic -----------------------------------------------------------------------------------------------------------------------
+# --- arithmetic ---
 
 
 def test_operators_work_with_numbers_arrays_and_batches_on_both_sides():
@@ -322,7 +327,7 @@ def test_arithmetic_of_unlike_batches_is_an_error():
         Batch(a=1) + Batch(a=None)
 
 
-# --- empty, convert, compare, pickle, show --------------------------------------------------------------------------------------------
+# --- empty, convert, compare, pickle, show ---
 
 
 def test_empty_sets_rows_to_zero_in_place_or_in_a_copy():
@@ -392,11 +397,12 @@ def test_pickle_copy_and_deepcopy_give_equal_independent_batches():
 def test_repr_is_sorted_and_indented():
     text = repr(Batch(z=[1, 2], a={"y": 1.5, "x": None}, e=Batch()))
     assert text == (
-        "Batch(\n    a: Batch(\n        x: None,\n        y: np.float64(1.5),\n    ),\n    e: Batch(),\n    z: array([1, 2]),\n)"
+        "Batch(\n    a: Batch(\n        x: None,\n        y: np.float64(1.5),\n    ),\n    e: Batch(),\n    z: "
+        "array([1, 2]),\n)"
     )
 
 
-# --- properties -----------------------------------------------------------------------------------------------------------------------
+# --- properties ---
 
 leaf_values = st.sampled_from(
     [lambda n: np.arange(n * 2.0).reshape(n, 2), lambda n: torch.arange(n), lambda n: np.zeros(n, bool)]

@@ -15,7 +15,8 @@ Step = namedtuple("Step", "obs action")
 
 
 @pytest.mark.parametrize(("values", "dtype"), [
-    ([1.5, 2.5], torch.float32), ([1, 2], torch.int64), ([True, False], torch.bool), ([np.float64(1), np.float64(2)], torch.float32),
+    ([1.5, 2.5], torch.float32), ([1, 2], torch.int64), ([True, False], torch.bool),
+    ([np.float64(1), np.float64(2)], torch.float32),
     ([np.int32(1), np.int32(2)], torch.int64), ([np.bool_(True)], torch.bool), ([1, 2.5], torch.float32),
 ])  # fmt: skip
 def test_scalars_become_a_vector_of_the_learning_dtype(values, dtype):
@@ -25,7 +26,8 @@ def test_scalars_become_a_vector_of_the_learning_dtype(values, dtype):
 
 
 @pytest.mark.parametrize(("given_dtype", "dtype"), [
-    (np.float64, torch.float32), (np.float32, torch.float32), (np.int32, torch.int64), (np.int8, torch.int64), (np.int64, torch.int64),
+    (np.float64, torch.float32), (np.float32, torch.float32), (np.int32, torch.int64), (np.int8, torch.int64),
+    (np.int64, torch.int64),
     (np.uint8, torch.uint8), (np.bool_, torch.bool), (np.float16, torch.float16),
 ])  # fmt: skip
 def test_arrays_and_tensors_widen_alike_and_image_bytes_stay_bytes(given_dtype, dtype):
@@ -194,14 +196,16 @@ def test_states_that_are_none_throughout_stay_none():
 @pytest.mark.parametrize(("function", "value", "error", "message"), [
     (collate, [], ValueError, "at least one sample"),
     (collate, [{"a": 1}, {"b": 1}], ValueError, r"keys \['a'\] in sample 0 and \['b'\] in sample 1"),
-    (collate, [{"x": {"y": np.zeros(2)}}, {"x": {"y": np.zeros(3)}}], ValueError, r"key 'x/y' cannot be stacked: sample 0 has shape \(2,\), sample 1 has \(3,\)"),
+    (collate, [{"x": {"y": np.zeros(2)}}, {"x": {"y": np.zeros(3)}}], ValueError,
+        r"key 'x/y' cannot be stacked: sample 0 has shape \(2,\), sample 1 has \(3,\)"),
     (collate, [torch.zeros(2), torch.zeros(3)], ValueError, r"sample 0 has shape \(2,\)"),
     (collate, [[1, 2], [1]], ValueError, "has 2 parts in the first sample"),
     (collate, [None, 1], TypeError, "NoneType in some samples"),
     (collate, [{"a": object()}], TypeError, "key 'a' is a object"),
     (collate, [np.array(["x"])], TypeError, "holds <U1 values"),
     (collate, [{"a": 1}, 3], TypeError, "dict in sample 0 and a int in sample 1"),
-    (decollate, {"a": torch.zeros(2), "b": {"c": torch.zeros(3)}}, ValueError, "key 'b/c' holds 3 samples, other leaves 2"),
+    (decollate, {"a": torch.zeros(2), "b": {"c": torch.zeros(3)}}, ValueError,
+        "key 'b/c' holds 3 samples, other leaves 2"),
     (decollate, {"a": torch.tensor(1.0)}, ValueError, "key 'a' is a scalar"),
     (decollate, {"a": None}, ValueError, "without tensors"),
     (time_collate, [[1, 2], [1]], ValueError, r"common length ≥ 1, got \[1, 2\]. Pad the short ones"),

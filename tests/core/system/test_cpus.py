@@ -91,6 +91,7 @@ def test_what_the_user_has_set_stays_and_a_whole_machine_needs_no_bound(monkeypa
     assert whole == {}
 
 
+@pytest.mark.slow
 def test_importing_rookery_first_keeps_torch_and_blas_within_the_quota() -> None:
     code = (
         "import os; os.cpu_count = lambda: 64\n"  # the host; the affinity of one CPU stands for the quota

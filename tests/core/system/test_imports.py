@@ -26,7 +26,9 @@ print(len(passes) - before, gc.isenabled(), gc.get_freeze_count() > 100_000)
     ("more", "told"),
     [
         ("", "0 True True"),
-        ("gc.disable()", "0 False False"),  # whoever has switched it off decides alone
+        pytest.param(
+            "gc.disable()", "0 False False", marks=pytest.mark.slow
+        ),  # whoever has switched it off decides alone
     ],
 )
 def test_no_collection_runs_while_the_libraries_are_imported(more: str, told: str) -> None:
@@ -34,6 +36,7 @@ def test_no_collection_runs_while_the_libraries_are_imported(more: str, told: st
     assert done.stdout.split() == told.split()
 
 
+@pytest.mark.slow
 def test_what_a_process_has_made_after_importing_torch_can_still_be_collected() -> None:
     more = "import torch; before = len(passes)"
     done = subprocess.run([sys.executable, "-c", COUNTED.format(more=more)], capture_output=True, text=True, check=True)
@@ -42,6 +45,7 @@ def test_what_a_process_has_made_after_importing_torch_can_still_be_collected() 
     assert (enabled, frozen) == ("True", "False")
 
 
+@pytest.mark.slow
 def test_a_library_that_counts_its_objects_at_the_end_has_nothing_to_complain_of() -> None:
     words = "import ale_py, rookery; env = ale_py.ALEInterface(); loop = [env]; loop.append(loop); rookery.Experiment"
     done = subprocess.run([sys.executable, "-c", words], capture_output=True, text=True, check=True)

@@ -101,7 +101,8 @@ def test_goals_of_the_whole_episode_may_lie_before_the_step() -> None:
 
 
 def test_reward_and_discount_are_those_of_the_new_goal_and_the_rest_stays() -> None:
-    """Goal 13 after 11 → 12: distance 1, not ended; after 12 → 13: distance 0, ended, though the step was only truncated."""
+    """Goal 13 after 11 → 12: distance 1, not ended; after 12 → 13: distance 0, ended, though
+    the step was only truncated."""
     replay = store()
     two_episodes(replay)
     found = drawn(replay)

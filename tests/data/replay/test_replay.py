@@ -15,6 +15,7 @@ from data.replay_reference import Envs, Reference, simple_chunk
 from rookery.core.errors import BatchError, CheckpointError, ConfigError, UsageError
 from rookery.core.spec import Leaf
 from rookery.data import ReplayConfig, ReplayStore
+from selection import slow_but
 
 PAIR = Leaf("box", (2,), np.dtype(np.float32))
 ONE = Leaf("box", (1,), np.dtype(np.float32))
@@ -59,9 +60,10 @@ def agree(replay: ReplayStore, reference: Reference, gamma: float, n: int, stack
     return set(keys.tolist())
 
 
-@pytest.mark.parametrize("n", [1, 3, 5])
-@pytest.mark.parametrize("stack", [1, 4])
-@pytest.mark.parametrize("collectors", [1, 3])
+SHAPES = [(n, stack, collectors) for n in (1, 3, 5) for stack in (1, 4) for collectors in (1, 3)]
+
+
+@pytest.mark.parametrize(("n", "stack", "collectors"), slow_but(SHAPES, (1, 1, 1), (3, 4, 3), (5, 1, 3)))
 def test_every_transition_equals_the_slow_reference_over_thousands_of_chunks(
     n: int, stack: int, collectors: int
 ) -> None:
@@ -228,7 +230,8 @@ def test_nested_observations_are_stacked_but_not_the_action_mask() -> None:
     replay = store(spec=spec, stack=2)
     chunk = simple_chunk([1, 2, 3], [0] * 3, 4, first=[0], ends={2: (True, 9)})
     grow = lambda x, n: np.repeat(x, n, axis=-1)  # noqa: E731
-    make = lambda x: {"left/pixels": grow(x, 3).astype(np.uint8), "action_mask": grow(x, 5).astype(np.int8)}  # noqa: E731
+    types = {"left/pixels": (3, np.uint8), "action_mask": (5, np.int8)}
+    make = lambda x: {name: grow(x, size).astype(kind) for name, (size, kind) in types.items()}  # noqa: E731
     chunk.rows["obs"], chunk.last_obs, chunk.final_obs = (
         make(chunk.rows["obs"]),
         make(chunk.last_obs),
@@ -370,7 +373,8 @@ def saved(replay: ReplayStore) -> dict[str, Any]:
 
 @pytest.mark.parametrize("rows", [2, 40], ids=["half full", "wrapped"])
 def test_a_restored_store_goes_on_bit_for_bit(rows: int) -> None:
-    make = lambda: store(4, 0.99, 3, 2, PAIR, capacity=60, stack=2, max_reuse=4, max_staleness=50, updates_per_step=0.3)  # noqa: E731
+    limits = {"max_reuse": 4, "max_staleness": 50, "updates_per_step": 0.3}
+    make = lambda: store(4, 0.99, 3, 2, PAIR, capacity=60, stack=2, **limits)  # noqa: E731
     one, two, rng = make(), make(), np.random.default_rng(7)
     envs = [Envs(rng, 2, c) for c in (0, 1)]
     for version in range(rows):

@@ -1,4 +1,5 @@
-"""A replay in a scratch file gives the same bits as one in memory, leaves nothing behind, and is refused before the disk is full."""
+"""A replay in a scratch file gives the same bits as one in memory, leaves nothing behind, and is
+refused before the disk is full."""
 
 from __future__ import annotations
 

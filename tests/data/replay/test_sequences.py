@@ -117,7 +117,8 @@ def test_an_episode_that_was_lost_ends_its_windows():
 
 @pytest.mark.parametrize("priority", [None, {"alpha": 1.0, "beta": 0.0, "initial": "actor"}])
 def test_a_lost_episode_may_be_noticed_in_the_middle_of_a_chunk(priority):
-    """The env breaks in the first row of a chunk and begins again in the second: what came before ended with the last chunk."""
+    """The env breaks in the first row of a chunk and begins again in the second: what came
+    before ended with the last chunk."""
     replay = store(Window(4, 0, 2), batch=32, priority=priority)
     chunks = [
         simple_chunk([10, 11, 12], [1, 1, 1], 13, first=[0]),

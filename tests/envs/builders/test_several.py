@@ -117,10 +117,14 @@ def test_a_registered_name_of_ones_own_can_be_used():
         ({"api": "turns"}, "env.id is missing"),
         ({"id": GAMES + "Paring", "api": "parallel"}, "defines no env 'Paring'. Did you mean 'Pairing'"),
         ({"id": "nowhere.at_all:Env", "api": "parallel"}, "there is no module 'nowhere.at_all'"),
-        ({"id": GAMES + "Pairing", "api": "auto"}, "how does Pairing speak\\? Set env.api to one of parallel, turns, dict"),
-        ({"id": GAMES + "Pairing", "api": "turns"}, "Pairing cannot be used with this env.api: it has no last, observe"),
-        ({"id": GAMES + "Pairing", "api": "parallel", "kwargs": {"x": 1}}, r"cannot be made with env.kwargs=\{'x': 1\}"),
-        ({"id": GAMES + "Pairing", "api": "parallel", "engine": "native"}, "env.engine=native cannot be used with env.api=parallel"),
+        ({"id": GAMES + "Pairing", "api": "auto"},
+            "how does Pairing speak\\? Set env.api to one of parallel, turns, dict"),
+        ({"id": GAMES + "Pairing", "api": "turns"},
+            "Pairing cannot be used with this env.api: it has no last, observe"),
+        ({"id": GAMES + "Pairing", "api": "parallel", "kwargs": {"x": 1}},
+            r"cannot be made with env.kwargs=\{'x': 1\}"),
+        ({"id": GAMES + "Pairing", "api": "parallel", "engine": "native"},
+            "env.engine=native cannot be used with env.api=parallel"),
         ({"id": GAMES + "Pairing", "api": "parallel", "wrappers": ("atari",)}, "'atari' is for one agent"),
     ],
 )  # fmt: skip
@@ -165,7 +169,8 @@ def test_an_env_with_several_agents_is_not_made_as_one_with_one():
 
 @pytest.mark.parametrize(
     ("target", "api", "lengths"),
-    [(Pairing, "parallel", [5, 5]), (Verdicts, "turns", [6, 6]), (Visitors, "parallel", [8, 8]), (Shifts, "dict", [8, 8])],
+    [(Pairing, "parallel", [5, 5]), (Verdicts, "turns", [6, 6]), (Visitors, "parallel", [8, 8]),
+        (Shifts, "dict", [8, 8])],
 )  # fmt: skip
 def test_good_envs_are_ok_and_resume_exactly(target, api, lengths):
     report = check_env(target, api=api, episodes=2)

@@ -1,4 +1,5 @@
-"""ale-py's vector engine behind our semantics: worked out by hand on a scripted engine, and side by side with the chain on a game."""
+"""ale-py's vector engine behind our semantics: worked out by hand on a scripted engine, and side by
+side with the chain on a game."""
 
 from __future__ import annotations
 
@@ -109,7 +110,8 @@ def engine_of(name, purpose="train", wrappers=("atari",), count=2, **config):
 
 @pytest.fixture(scope="module")
 def both():
-    """What the engines give for the same actions in games that begin in the same way: no no-ops, no FIRE but the agent's."""
+    """What the engines give for the same actions in games that begin in the same way: no
+    no-ops, no FIRE but the agent's."""
     pytest.importorskip("ale_py")
     wrappers = ({"name": "atari", "kwargs": {"noops": 0, "fire": False, "max_frames": 700}},)
     found = {}
@@ -129,7 +131,8 @@ def test_both_engines_play_the_same_games(both):
     assert [row[1:5] for row in exact] == [row[1:5] for row in native]  # action, reward, terminated, truncated
     assert any(row.reward for row in exact)
     for part in ("obs", "successor"):
-        # where a game is over in the middle of a step, the engine leaves an old frame in its successor, which nobody looks at
+        # where a game is over in the middle of a step, the engine leaves an old frame in its
+        # successor, which nobody looks at
         kept = [k for k, row in enumerate(exact) if part == "obs" or not row.terminated]
         one, two = (np.array([getattr(rows[k], part) for k in kept], np.int16) for rows in (exact, native))
         assert np.abs(one - two).max() <= 1  # OpenCV rounds in floating point

@@ -14,6 +14,7 @@ from rookery.core.rng import Streams
 from rookery.envs import EnvConfig, FromVector, InProcess, make
 from rookery.envs.engines import cartpole, pendulum
 from rookery.envs.engines.native import Native
+from selection import slow_but
 
 NAMES = ("CartPole-v1", "Pendulum-v1")
 
@@ -36,7 +37,7 @@ def seen(out):
     return arrays, final, out.ended, out.cut, out.marked
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", slow_but(NAMES, "CartPole-v1"))
 def test_a_hundred_thousand_steps_equal_gymnasiums_to_the_bit(name):
     ours, theirs = build(name), build(name, "gymnasium")
     assert isinstance(ours, Native)

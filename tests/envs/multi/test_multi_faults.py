@@ -32,7 +32,8 @@ def both(left=0, right=0, num=2):
         (None, "step got a NoneType, expected a dict: agent → its actions"),
         (
             {"left": np.zeros(2, int)},
-            r"no action of 'right', who must act \(env 0 of worker 0 \(pairing\), agent 'right', episode 0, seed 0, step 0\)",
+            r"no action of 'right', who must act \(env 0 of worker 0 \(pairing\), agent 'right', "
+            r"episode 0, seed 0, step 0\)",
         ),
         (
             {**both(), "rigth": np.zeros(2, int)},

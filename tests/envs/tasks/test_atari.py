@@ -12,6 +12,7 @@ from rookery.core.rng import Streams
 from rookery.envs import EnvConfig, make
 from rookery.envs.builders.single import single
 from rookery.envs.tasks.atari_screen import shrink
+from selection import slow_but
 
 ale_py = pytest.importorskip("ale_py")
 NOOP, FIRE = 0, 1
@@ -53,7 +54,8 @@ def test_a_pixel_counts_with_the_share_that_lies_in_the_area():
 
 
 def area_mean(screen):
-    """210 × 160 → 84 × 84 by repeating pixels until the areas are whole ones: 210 · 2 = 84 · 5 and 160 · 21 = 84 · 40."""
+    """210 × 160 → 84 × 84 by repeating pixels until the areas are whole ones: 210 · 2 = 84
+    · 5 and 160 · 21 = 84 · 40."""
     fine = screen.repeat(2, 0).repeat(21, 1).astype(np.int64)
     sums = fine.reshape(84, 5, 84, 40).sum((1, 3))
     return ((sums + 100) // 200).astype(np.uint8)
@@ -242,7 +244,7 @@ def test_what_the_chain_cannot_do_is_refused(config, told):
 # --- going on exactly ---
 
 
-@pytest.mark.parametrize("name", ["Breakout", "Pong", "Seaquest"])
+@pytest.mark.parametrize("name", slow_but(["Breakout", "Pong", "Seaquest"], "Pong"))
 def test_a_restored_game_goes_on_to_the_bit(name):
     env, rng = vector(name), np.random.default_rng(0)
     env.reset()
@@ -282,7 +284,10 @@ def test_the_missing_extra_is_named(monkeypatch):
         game()
 
 
-@pytest.mark.parametrize("preset", ["pong-ppo", "pong-dqn", "breakout-dqn", "qbert-ppo", "spaceinvaders-dqn"])
+PRESETS = ["pong-ppo", "pong-dqn", "breakout-dqn", "qbert-ppo", "spaceinvaders-dqn"]
+
+
+@pytest.mark.parametrize("preset", slow_but(PRESETS, "pong-ppo", "breakout-dqn"))
 def test_a_preset_trains_on_signs_and_lives_and_is_judged_on_whole_games(preset):
     config = EnvConfig(**registry.lookup("preset", preset)["env"])
     train, judged = (single(config, purpose=purpose) for purpose in ("train", "eval"))

@@ -1,4 +1,5 @@
-"""Make the golden run of this version: `python tests/faults/golden/make.py`. Once per release; those of older versions are never made again."""
+"""Make the golden run of this version: `python tests/faults/golden/make.py`. Once per release; those of older
+versions are never made again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The compiled execution of the toys: equals the eager one, is keyed by all it depends on, refuses what it would freeze."""
+"""The compiled execution of the toys: equals the eager one, is keyed by all it depends on,
+refuses what it would freeze."""
 
 import functools
 import os
@@ -379,7 +380,8 @@ def test_the_key_is_the_same_in_another_process():
 
 def test_a_warm_start_imports_no_compiler(compiled, artefacts):
     code = (
-        "import sys, torch; torch.set_num_threads(1)\nwith_torch = set(sys.modules)\n"  # torch imports torch.export by itself
+        # torch imports torch.export by itself
+        "import sys, torch; torch.set_num_threads(1)\nwith_torch = set(sys.modules)\n"
         "from pathlib import Path\nfrom learning.toys import Toy, learner, toy_batch\n"
         f"it = learner(Toy(), 'compiled', Path({str(artefacts)!r}))\nit.step(toy_batch())\n"
         "compilers = ('torch._inductor', 'torch._dynamo', 'sympy')\n"
@@ -391,7 +393,8 @@ def test_a_warm_start_imports_no_compiler(compiled, artefacts):
 
 
 def test_machine_code_for_less_than_the_cpu_can_do_is_other_machine_code(monkeypatch):
-    """ATEN_CPU_CAPABILITY=default: inductor writes no AVX2 then, and whoever wants the same bits everywhere must get them."""
+    """ATEN_CPU_CAPABILITY=default: inductor writes no AVX2 then, and whoever wants the same
+    bits everywhere must get them."""
     before = key(closed(1.0))
     monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "DEFAULT")
     assert key(closed(1.0)) != before

@@ -21,7 +21,8 @@ WIDTHS = {  # of registers → what the compiler is told
     "avx512f": ["-DROOKERY_WIDE", "-mavx512f", "-mavx512dq", "-mavx512vl", "-mavx512bw", "-mfma"],
 }
 
-# tiles of 12, 6 and fewer rows, panels that are full, half full or not, one panel deeper than 256, single rows and columns
+# tiles of 12, 6 and fewer rows, panels that are full, half full or not, one panel deeper than
+# 256, single rows and columns
 SHAPES = [
     (1, 1, 1),
     (2, 2, 2),

@@ -51,7 +51,8 @@ def sequences(seed):
     state = {"h": r(1, columns, 8), "c": r(1, columns, 8)}
     return {
         "obs": r(rows, columns, 3), "next_obs": r(rows, columns, 3), "reward": r(rows, columns), "state": state,
-        "action": torch.randint(0, 2, (rows, columns), generator=g), "first": torch.zeros(rows, columns, dtype=torch.bool),
+        "action": torch.randint(0, 2, (rows, columns), generator=g),
+        "first": torch.zeros(rows, columns, dtype=torch.bool),
         "terminated": done, "done": done, "valid": valid, "weight": torch.rand(columns, generator=g),
     }  # fmt: skip
 
@@ -65,7 +66,8 @@ def rollouts(it, seed):
 
 CASES = {
     "dqn": (partial(DQN, DQNConfig(), OBS, TWO, SMALL), 0, lambda it, seed: replay_batch(seed, "discrete", 32)),
-    "noisy": (partial(DQN, DQNConfig(noisy=True), OBS, TWO, SMALL), 0, lambda it, seed: replay_batch(seed, "discrete", 32)),
+    "noisy": (partial(DQN, DQNConfig(noisy=True), OBS, TWO, SMALL), 0,
+        lambda it, seed: replay_batch(seed, "discrete", 32)),
     "ppo": (partial(PPO, PPOConfig(value_clip=0.2), OBS, TWO, SMALL), 0, rollouts),
     "sac": (partial(SAC, SACConfig(), OBS, BOX, SMALL), 0, lambda it, seed: replay_batch(seed, "box", 32)),
     "r2d2": (

@@ -57,7 +57,8 @@ def trainer(curriculum, **more):
 
 
 def test_every_threshold_is_one_phase_and_each_report_gives_at_most_one():
-    """Returns are 7 in every episode, so 3, 5 and 7 are passed in the first three reports (40, 80, 120), and 8 never."""
+    """Returns are 7 in every episode, so 3, 5 and 7 are passed in the first three reports
+    (40, 80, 120), and 8 never."""
     curriculum = Curriculum(thresholds=[3, 5, 7, 8])
     run = trainer(curriculum)
     phases = [(progress.steps, curriculum.phase) for progress in run]

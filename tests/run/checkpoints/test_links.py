@@ -1,4 +1,5 @@
-"""A checkpoint writes only what changed since the last one: pieces of a replay that are still the same are hard links."""
+"""A checkpoint writes only what changed since the last one: pieces of a replay that are
+still the same are hard links."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""`store.priority.initial=actor`: new steps enter with the TD error that their actor saw, worked out again from the true successors."""
+"""`store.priority.initial=actor`: new steps enter with the TD error that their actor saw, worked out
+again from the true successors."""
 
 import copy
 
@@ -169,7 +170,8 @@ CASES = {
     "noisy": (SINGLE, Walk, ["algo.noisy=true", "algo.rollout=3"]),
     "leaving and coming": (PLAYERS, None, []),
     "turns": (TURNS, None, []),
-    # in turns a row is complete long after it was acted on, by weights that can be compared only if they have not changed
+    # in turns a row is complete long after it was acted on, by weights that can be compared
+    # only if they have not changed
     "turns without updates": (TURNS, None, ["store.min_fill=250"]),
 }
 

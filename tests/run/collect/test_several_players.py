@@ -68,7 +68,8 @@ def collector(name, num=2, seed=0, **more):
 
 
 def rows_of(it, collected):
-    """(agent, env) → [(t, player, obs, action, reward, terminated, truncated, successor, first)] of valid rows, by time."""
+    """(agent, env) → [(t, player, obs, action, reward, terminated, truncated, successor,
+    first)] of valid rows, by time."""
     found = {}
     for player, chunk in collected.items():
         rows, length = chunk.rows, len(chunk.rows["reward"])
@@ -248,7 +249,8 @@ def test_rows_without_any_decision_are_left_out_for_a_replay():
 
 
 def test_every_row_that_a_replay_gives_out_is_one_of_the_raw_envs_decisions():
-    """Through the store too: (obs, action, reward, successor) of the drawn transitions of both players, with and without idle rows."""
+    """Through the store too: (obs, action, reward, successor) of the drawn transitions of both players,
+    with and without idle rows."""
     it = collector("redrawn turns", 3)
     it.index = 0
     spec, streams = it.env.obs_spec["first"], Streams(1)

@@ -27,7 +27,8 @@ def test_the_first_signal_only_sets_requested_and_handlers_come_back(number: int
 
 
 def test_a_request_that_comes_twice_at_the_same_time_is_one_request() -> None:
-    """`timeout 60 rookery …` signals its child and then its group; a batch script forwards what its children got already."""
+    """`timeout 60 rookery …` signals its child and then its group; a batch script forwards
+    what its children got already."""
     with Preemption() as preemption:
         os.kill(os.getpid(), signal.SIGTERM)
         os.kill(os.getpid(), signal.SIGTERM)

@@ -438,7 +438,8 @@ def test_a_tick_a_note_or_a_busy_that_fails_never_stops_the_run(
 # --- console ---
 
 RECORD = {
-    "steps": 1000, "updates": 250, "episodes": 9, "episode/return_mean": 21.5, "eval/return_mean": 30.0, "q/loss": 0.125, "knob/epsilon": 0.5,
+    "steps": 1000, "updates": 250, "episodes": 9, "episode/return_mean": 21.5, "eval/return_mean": 30.0,
+    "q/loss": 0.125, "knob/epsilon": 0.5,
     "time/steps_per_second": 500.0, "time/env": 0.25, "time/update": 0.75,
 }  # fmt: skip
 
@@ -530,8 +531,10 @@ def test_a_closed_pipe_stops_the_lines_and_not_the_run(tmp_path: Path) -> None:
 def test_the_closing_screen_shows_the_result() -> None:
     stream = io.StringIO()
     summary = {
-        "status": "finished", "reason": "train.max_steps=50000 reached", "steps": 50_000, "updates": 12_000, "episodes": 300, "return_mean": None,
-        "eval": {"mean": 499.5, "std": 0.5, "returns": []}, "exact": "the env is opaque", "time": {"wall_seconds": 3725.0},
+        "status": "finished", "reason": "train.max_steps=50000 reached", "steps": 50_000, "updates": 12_000,
+        "episodes": 300, "return_mean": None,
+        "eval": {"mean": 499.5, "std": 0.5, "returns": []}, "exact": "the env is opaque",
+        "time": {"wall_seconds": 3725.0},
     }  # fmt: skip
     Console(stream=stream).finish(summary)
     text = stream.getvalue()
