@@ -184,7 +184,7 @@ _ROOMS: dict[
     ("run", "run.checkpoints"): "checkpoint=checkpoints durable linking=links manifest statefile",
     ("run", "run.collect"): "chunks collector seats",
     ("run", "run.config"): "owners=option_owners playerconfig=players resolve rules config=sections",
-    ("run", "run.experiment"): "experiment folder logs goback=recovery origin=resume signals summary",
+    ("run", "run.experiment"): "experiment folder logs origin=resume signals summary",
     (
         "run",
         "run.pools",

@@ -358,3 +358,12 @@ def test_evaluation_envs_are_not_given_up(tmp_path):
             rolled(env, 30)
     finally:
         env.close()
+
+
+def test_every_dropped_episode_is_logged_also_from_a_worker(caplog):
+    env = made(HERE + "Rotten", api="parallel", on_bad="drop")
+    try:
+        cuts = sum(len(row[0]["left"][5][0]) for row in rolled(env, 40))
+        assert caplog.text.count("The episode was dropped") == cuts > 5
+    finally:
+        env.close()

@@ -84,15 +84,15 @@ class Notes(logging.Handler):
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
-        self._notes: list[tuple[int, str]] = []
+        self.waiting: list[tuple[int, str]] = []
         own = logging.getLogger("rookery")
         own.handlers, own.propagate = [self], False
 
     def emit(self, record: logging.LogRecord) -> None:
-        self._notes.append((record.levelno, self.format(record)))
+        self.waiting.append((record.levelno, self.format(record)))
 
     def taken(self) -> list[tuple[int, str]]:
-        notes, self._notes = self._notes, []
+        notes, self.waiting = self.waiting, []
         return notes
 
 
@@ -134,7 +134,7 @@ class Worker:
         told = self._told(out) if marked else {}
         if infos:
             told["infos"] = {agent: step.infos for agent, step in out.agents.items()}
-        if self.engine.exactness != self._known or self.engine.renewals:
+        if self._log.waiting or self.engine.exactness != self._known or self.engine.renewals:
             told |= self._news()
         kind = MARKED if marked else PLAIN
         return pack(told, kind) if told else kind
