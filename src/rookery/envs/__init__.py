@@ -1,9 +1,7 @@
 """Environments: vector engines, adapters, the boundary check, wrappers, the checker and probe envs."""
 
 from rookery.envs.adapters import FourTuple
-from rookery.envs.builders.multi import make_multi
-from rookery.envs.builders.single import make
-from rookery.envs.builders.table import make_table
+from rookery.envs.builders.make import make, make_multi, make_table
 from rookery.envs.check.checker import check_env
 from rookery.envs.check.trial import Report
 from rookery.envs.config import EnvConfig

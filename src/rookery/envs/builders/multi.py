@@ -10,35 +10,15 @@ from typing import Any
 
 from rookery.core import registry
 from rookery.core.errors import ConfigError
-from rookery.core.rng import Streams
 from rookery.envs.builders.single import Factory, Purpose, arguments, called, wrappers_for
 from rookery.envs.config import SEVERAL, EnvConfig, Wrappers
 from rookery.envs.multi.engine import Agents, DictAgents, ParallelAgents, TurnAgents
-from rookery.envs.multi.env import MultiEnv
 from rookery.envs.multi.wrapped import sorted_out
 from rookery.envs.wrappers import wrap
 
 ENGINES: dict[str, type[Agents]] = {"parallel": ParallelAgents, "turns": TurnAgents, "dict": DictAgents}
 _MAKERS = {"turns": "env", "parallel": "parallel_env"}  # names in a PettingZoo module, such as tictactoe_v3
 _BASES = {"ParallelEnv": "parallel", "AECEnv": "turns"}  # PettingZoo's classes
-
-
-def make_multi(
-    config: EnvConfig,
-    *,
-    count: int,
-    purpose: Purpose,
-    streams: Streams,
-    worker: int = 0,
-    factory: Factory | None = None,
-) -> MultiEnv:
-    """`count` envs of one worker. Env i is reset for its episode e with `streams.seed_of(purpose, worker, i, e)`."""
-    from rookery.envs.builders.groups import Group, in_processes  # it builds on this module
-
-    group = Group(config, purpose, streams, worker, count, factory, registry.imported(), several=True)
-    env = group.watched() if config.workers.mode == "inline" else in_processes(group)
-    assert isinstance(env, MultiEnv)
-    return env
 
 
 def together(

@@ -13,14 +13,10 @@ from gymnasium.vector import VectorEnv as GymnasiumVector
 
 from rookery.core import registry
 from rookery.core.errors import ConfigError, EnvError, RookeryError
-from rookery.core.rng import Streams
 from rookery.envs.adapters import FourTuple, accepts
 from rookery.envs.config import SEVERAL, EnvConfig, Wrappers
-from rookery.envs.engines.gym_vector import FromVector
 from rookery.envs.faults import ERRORS
-from rookery.envs.multi.one_agent import AsVector
 from rookery.envs.tasks import chain, goals, no_velocity, probes
-from rookery.envs.vector import VectorEnv
 from rookery.envs.wrappers import wrap
 
 Purpose = Literal["train", "eval"]
@@ -30,39 +26,6 @@ _EXTRAS = {  # what an entry point is found in → (module it needs, how to get 
     "gymnasium.envs.mujoco": ("mujoco", 'pip install "rookery[mujoco]"'),
     "gymnasium.envs.box2d": ("Box2D", 'pip install "rookery[box2d]"'),
 }
-
-
-def make(
-    config: EnvConfig,
-    *,
-    count: int,
-    purpose: Purpose,
-    streams: Streams,
-    worker: int = 0,
-    factory: Factory | None = None,
-) -> VectorEnv:
-    """`count` envs of one worker. Env i is reset for its episode e with `streams.seed_of(purpose, worker, i, e)`."""
-    if config.agents != 1:
-        raise ConfigError(f"env.api={config.api} has several agents: such envs are made by rookery.envs.make_multi")
-    from rookery.envs.builders.groups import Group, in_processes  # it builds on this module
-
-    group = Group(config, purpose, streams, worker, count, factory, registry.imported())
-    if config.workers.mode != "inline":
-        return AsVector(in_processes(group))
-    if config.engine != "gymnasium":
-        from rookery.envs.builders.engines import vectorised  # so does this
-
-        env = vectorised(config, group.seed_of, count=count, purpose=purpose, worker=worker, factory=factory)
-        if env is not None:
-            return env
-    first = group.one(0)
-    if isinstance(first, GymnasiumVector):
-        name = name_of(config, factory)
-        made = FromVector(checked(first, count, config, purpose), group.seed_of, name=name, worker=worker)
-        return made.watched(config.faults)
-    engine = group.watched(first)
-    assert isinstance(engine, VectorEnv)
-    return engine
 
 
 def single(
