@@ -4,6 +4,7 @@ import itertools
 import os
 import signal
 import time
+from types import SimpleNamespace
 
 import pytest
 
@@ -38,13 +39,16 @@ def test_a_run_ends_exactly_at_its_limit_and_says_how_old_its_data_were(algo, wo
             assert trainer.store.counts()["inserts"] == 603  # a replay drops nothing that is not too old
 
 
+CHUNK = SimpleNamespace(steps=8)
+
+
 def test_chunks_that_are_too_old_or_crowded_are_dropped_and_counted():
     lags = Lags(PoolConfig(kind="process", mode="async", workers=2, max_lag=3))
-    assert lags.admits(0, 8)
-    assert lags.admits(3, 8)
-    assert not lags.admits(4, 8)
-    assert lags.admits(1, 8, newer=4)
-    assert not lags.admits(1, 8, newer=5)  # more than two per worker wait behind it
+    assert lags.admits(0, CHUNK)
+    assert lags.admits(3, CHUNK)
+    assert not lags.admits(4, CHUNK)
+    assert lags.admits(1, CHUNK, newer=4)
+    assert not lags.admits(1, CHUNK, newer=5)  # more than two per worker wait behind it
     # mean of 0, 3 and 1; the second report has nothing to tell but what was dropped
     assert lags.report() == {"pool/dropped_steps": 16.0, "pool/lag_mean": 4 / 3, "pool/lag_max": 3.0}
     assert lags.report() == {"pool/dropped_steps": 16.0}
@@ -52,7 +56,7 @@ def test_chunks_that_are_too_old_or_crowded_are_dropped_and_counted():
 
 def test_in_rounds_nothing_is_dropped_and_nothing_said():
     lags = Lags(PoolConfig(kind="process", workers=2, max_lag=0))
-    assert lags.admits(10, 8, newer=100)
+    assert lags.admits(10, CHUNK, newer=100)
     assert lags.report() == {}
 
 

@@ -103,7 +103,7 @@ class Player:
             if len(chunk.rows["valid"]) < (self.algo.rows or 1):
                 return  # the last one of the run, cut off: it must not be joined to another worker's
             chunk = replace(chunk, collector=0)  # each is a batch of its own
-        dense = chunk if store.once else decided(chunk)
+        dense = decided(chunk) if chunk.waits and not store.once else chunk
         if dense is not None:
             store.add(dense)
 

@@ -20,7 +20,7 @@ from time import perf_counter_ns
 from typing import Any
 
 from rookery.acting.actor import Messages
-from rookery.core.chunk import Collected
+from rookery.core.chunk import Chunk, Collected
 from rookery.core.errors import ConfigError, UsageError
 from rookery.learning.learner import Outputs
 from rookery.run.build import EnvFactory, Parts, build_parts
@@ -222,8 +222,8 @@ class Trainer:
     def _take(self, collector: int, chunks: Collected) -> None:
         for name, chunk in chunks.items():
             player = self.players[name]
-            newer = self.pool.waiting if player.config.store_kind.once else 0
-            if self.lags.admits(player.learner.updates - chunk.version, chunk.steps, newer):
+            newer = self.pool.waiting if player.store is not None and player.store.once else 0
+            if self.lags.admits(player.learner.updates - chunk.version, chunk, newer):
                 player.take(chunk)
             else:
                 player.gaps.add(collector)
@@ -446,12 +446,12 @@ class Lags:
         self.dropped = 0  # env steps of chunks that were too old, ever
         self._count = self._total = self._worst = 0  # since the last report
 
-    def admits(self, lag: int, steps: int, newer: int = 0) -> bool:
+    def admits(self, lag: int, chunk: Chunk, newer: int = 0) -> bool:
         """`newer`: chunks that wait behind this one, where each is learnt from once: too many, and a newer one is better."""
         if not self._asynchronous:
             return True
         if lag > self._most or newer > self._room:
-            self.dropped += steps
+            self.dropped += chunk.steps
             return False
         self._count, self._total, self._worst = self._count + 1, self._total + lag, max(self._worst, lag)
         return True

@@ -2,32 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
 from rookery.core.chunk import Chunk
 from rookery.core.tree import Tree, tree_map
-
-
-@dataclass(slots=True)
-class Limits:
-    """What may still be collected in this call, over all columns; None: unlimited."""
-
-    steps: int | None = None
-    episodes: int | None = None
-
-    @property
-    def reached(self) -> bool:
-        """Whether nothing may be collected any more."""
-        return (self.steps is not None and self.steps <= 0) or (self.episodes is not None and self.episodes <= 0)
-
-    def take(self, steps: int, episodes: int) -> None:
-        """So much was collected."""
-        if self.steps is not None:
-            self.steps -= steps
-        if self.episodes is not None:
-            self.episodes -= episodes
 
 
 def cut(buffer: dict[str, Tree], t: int, i: int) -> tuple[tuple[int, int], Tree] | None:
@@ -62,12 +42,12 @@ def apart(chunk: Chunk) -> Chunk:
 
 
 def decided(chunk: Chunk) -> Chunk | None:
-    """The chunk for a store that need not keep the rows in which a player only waited; None if no row is left.
+    """A chunk of a player that may wait, for a store that need not keep rows in which it only did; None if no row is left.
 
     Every hole of a player that waits holds what the next valid row of its column does, so nothing is lost.
     """
     kept = chunk.rows["valid"].any(1)
-    if not chunk.waits or kept.all():
+    if kept.all():
         return chunk
     if not kept.any():
         return None

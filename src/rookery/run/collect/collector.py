@@ -11,6 +11,7 @@ Usable without a trainer: `Collector(env, actor, rng).collect(steps=1000)` or `c
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from time import perf_counter_ns
 from typing import Any
 
@@ -22,9 +23,30 @@ from rookery.core.errors import UsageError
 from rookery.envs.multi.env import MultiEnv, MultiStep
 from rookery.envs.multi.one_agent import at_table
 from rookery.envs.vector import Step, VectorEnv
-from rookery.run.collect.chunks import Limits, copied, joined
+from rookery.run.collect.chunks import copied, joined
 from rookery.run.collect.rows import Asked, Rows
 from rookery.run.collect.seats import Seats
+
+
+@dataclass(slots=True)
+class Limits:
+    """What may still be collected in this call, over all columns; None: unlimited."""
+
+    steps: int | None = None
+    episodes: int | None = None
+
+    @property
+    def reached(self) -> bool:
+        """Whether nothing may be collected any more."""
+        return (self.steps is not None and self.steps <= 0) or (self.episodes is not None and self.episodes <= 0)
+
+    def take(self, steps: int, episodes: int) -> None:
+        """So much was collected."""
+        if self.steps is not None:
+            self.steps -= steps
+        if self.episodes is not None:
+            self.episodes -= episodes
+
 
 FOREVER = Limits()
 
@@ -176,7 +198,7 @@ class Collector:
     def _end(self, ended: list[EpisodeEnd]) -> None:
         """Whoever sits in these envs is noted; then everybody is seated anew."""
         for end in ended:
-            end.info |= self.seats.note(end.env)
+            end.info |= self.seats.note(end)
             self.seats.draw(end.env)
             for mine in self.rows.values():
                 mine.restart(end.env)

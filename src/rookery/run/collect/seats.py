@@ -12,6 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from rookery.core.chunk import EpisodeEnd
+
 Chances = Mapping[str, Mapping[str, float]]  # agent → player → weight
 
 
@@ -51,10 +53,12 @@ class Seats:
         """Whether the player's seats differ from episode to episode, or from env to env."""
         return any(len(self.chances[agent]) > 1 for agent in self.agents(player))
 
-    def note(self, i: int) -> dict[str, Any]:
-        """For the info of an episode that ended in env i: agent → its player."""
-        seats = {agent: list(weights)[self._now[agent][i]] for agent, weights in self.chances.items()}
-        return {"seats": seats} if self._noted else {}
+    def note(self, end: EpisodeEnd) -> dict[str, Any]:
+        """For the info of an episode that ended: agent → its player, and its return (of an only agent, the episode's)."""
+        if not self._noted:
+            return {}
+        seats = {agent: list(weights)[self._now[agent][end.env]] for agent, weights in self.chances.items()}
+        return {"seats": seats, "returns": end.info.get("returns") or dict.fromkeys(seats, end.total)}
 
     def draw(self, i: int) -> None:
         """Seat everybody in env i anew, for the episode that begins."""
