@@ -47,7 +47,7 @@ def demonstrated(tmp_path, algo, env, action):
     tree = {"algo": {"name": algo}, "store": section, "train": {"max_steps": 100}}
     config = rookery.load_config(tree=tree | {"learning": {"mode": "eager"}})
     trainer = rookery.Trainer(config, env=env)
-    demonstrations = trainer.parts.store._stores["demonstrations"]
+    demonstrations = trainer.store._stores["demonstrations"]
     try:
         return demonstrations.sample()[0]["action"]
     finally:

@@ -80,6 +80,8 @@ class TestInProcessWithSnapshots(EnvContract):
 
 
 class TestCartPole(EnvContract):
+    steps = 100
+
     def make(self):
         env = built(id="CartPole-v1", engine="native")
         assert isinstance(env, Native)
@@ -90,7 +92,7 @@ class TestCartPole(EnvContract):
 
 
 class TestPendulum(EnvContract):
-    steps = 420  # episodes have 200
+    steps = 205  # episodes have 200
 
     def make(self):
         env = built(id="Pendulum-v1", engine="native")
@@ -103,6 +105,8 @@ class TestPendulum(EnvContract):
 
 def of_gymnasium(mode):
     class Suite(EnvContract):
+        steps = 60
+
         def make(self):
             # one seed per column only: its own engine does not reset with ours
             return FromVector(SyncVectorEnv([lambda: gymnasium.make("CartPole-v1")] * 3, autoreset_mode=mode), seed_of)
@@ -168,20 +172,28 @@ class TestAtariVector(EnvContract):
 
 
 class TestParallelAgents(MultiEnvContract):
+    steps = 80
+
     def make(self):
         return ParallelAgents([Pairing() for _ in range(3)], seed_of)
 
 
 class TestAgentsThatComeAndGo(MultiEnvContract):
+    steps = 80
+
     def make(self):
         return ParallelAgents([Visitors() for _ in range(3)], seed_of)
 
 
 class TestTurnAgents(MultiEnvContract):
+    steps = 80
+
     def make(self):
         return TurnAgents([Verdicts(moves=5) for _ in range(3)], seed_of)
 
 
 class TestDictAgents(MultiEnvContract):
+    steps = 80
+
     def make(self):
         return DictAgents([Shifts() for _ in range(3)], seed_of)

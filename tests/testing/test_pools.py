@@ -11,6 +11,7 @@ from rookery.testing.resume import ResumeContract
 class TestLocal(PoolContract): ...
 
 
+@pytest.mark.slow
 class TestThreeWorkers(PoolContract):
     workers, words = 3, ("pool=local", "pool.workers=3")
 

@@ -50,7 +50,7 @@ class StoreContract:
     gamma = 0.5
     extras: dict[str, Tree] = {}  # further fields of a row, such as the state of a memory
     rows = 5  # of a chunk
-    chunks = 40  # added in the longer tests: more than the store keeps
+    chunks = 24  # added in the longer tests: more than the store keeps
     rewards_stay = True  # false: the store computes rewards anew
     min_fill: int | None = None
     updates_per_step = 1.0
@@ -213,30 +213,29 @@ def number_of(obs: Tree) -> np.ndarray:
 def transition_rows(batch: dict[str, Tree]) -> list[Drawn]:
     """Rows of a replay: single transitions, or sequences whose padding is not valid."""
     numbers, successors = number_of(batch["obs"]), number_of(batch["next_obs"])
-    valid = np.asarray(batch["valid"]) if "valid" in batch else np.ones(numbers.shape, bool)
+    arrays = {name: np.asarray(part) for name, part in batch.items() if name not in ("obs", "next_obs", "state")}
+    valid = arrays.get("valid", np.ones(numbers.shape, bool))
     found = []
     for at in zip(*np.nonzero(valid)):
-        parts: dict[str, Any] = {name: float(batch[name][at]) for name in ("discount",) if name in batch}
-        parts |= {name: bool(batch[name][at]) for name in ("terminated",) if name in batch}
-        row = int(numbers[at]), int(batch["action"][at]), float(batch["reward"][at]), int(successors[at])
+        parts: dict[str, Any] = {"discount": float(arrays["discount"][at])} if "discount" in arrays else {}
+        parts |= {"terminated": bool(arrays["terminated"][at])} if "terminated" in arrays else {}
+        row = int(numbers[at]), int(arrays["action"][at]), float(arrays["reward"][at]), int(successors[at])
         found.append(Drawn(*row, **parts))
     return found
 
 
 def rollout_rows(batch: dict[str, Tree]) -> list[Drawn]:
     """Rows of a rollout, whose successors are the next valid row, the final observation, or what is acted on next."""
-    numbers, valid = number_of(batch["obs"]), np.asarray(batch["valid"])
+    numbers, last = number_of(batch["obs"]), number_of(batch["last_obs"])
+    valid, action, reward, terminated = (
+        np.asarray(batch[name]) for name in ("valid", "action", "reward", "terminated")
+    )
     finals = {tuple(at): int(number) for at, number in zip(batch["final_at"].tolist(), number_of(batch["final_obs"]))}
-    last, found = number_of(batch["last_obs"]), []
+    found = []
     for b in range(valid.shape[1]):
         own = np.flatnonzero(valid[:, b]).tolist()
         for t, after in zip(own, [*own[1:], None]):
             following = int(last[b]) if after is None else int(numbers[after, b])
-            row = (
-                int(numbers[t, b]),
-                int(batch["action"][t, b]),
-                float(batch["reward"][t, b]),
-                finals.get((t, b), following),
-            )
-            found.append(Drawn(*row, terminated=bool(batch["terminated"][t, b])))
+            row = int(numbers[t, b]), int(action[t, b]), float(reward[t, b]), finals.get((t, b), following)
+            found.append(Drawn(*row, terminated=bool(terminated[t, b])))
     return found

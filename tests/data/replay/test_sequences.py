@@ -220,23 +220,6 @@ def test_every_window_equals_the_slow_reference(seed):
     assert len(compared) > 50
 
 
-def test_a_restored_store_goes_on_as_the_saved_one():
-    window = Window(3, 1, 2)
-    rng = np.random.default_rng(1)
-    envs, one, two = Envs(rng, 2), store(window, 2, width=2), store(window, 2, width=2, seed=5)
-    for _ in range(20):
-        one.add(envs.chunk(3))
-    two.restore(one.state())
-    two._rng.bit_generator.state = one._rng.bit_generator.state
-    for _ in range(10):
-        chunk = envs.chunk(2)
-        for replay in (one, two):
-            replay.add(chunk)
-        (a, keys), (b, others) = one.sample(), two.sample()
-        assert keys.tolist() == others.tolist()
-        assert all((a[name] == b[name]).all() for name in a)
-
-
 @pytest.mark.parametrize("seed", range(3))
 def test_by_priority_exactly_the_complete_windows_are_drawn(seed):
     rng = np.random.default_rng(seed)
