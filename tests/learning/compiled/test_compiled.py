@@ -354,7 +354,7 @@ def test_the_key_changes_with_what_matters_and_with_nothing_else(monkeypatch):
 
 def test_the_key_is_the_same_in_another_process():
     code = (
-        "import torch; torch.set_num_threads(1)\nfrom learning.test_compiled import key, closed\n"
+        "import torch; torch.set_num_threads(1)\nfrom learning.compiled.test_compiled import key, closed\n"
         "from learning.toys import Toy\nprint(key(Toy()), key(closed(0.99)))"
     )
     found = set()
