@@ -44,14 +44,6 @@ SMALL_MODULES: set[str] = {  # under 60 lines, a single importer, and not said w
 }
 LONG_LINES: set[str] = {  # lines of more than 120 characters
     "src/rookery/__init__.py",
-    "src/rookery/acting/actor.py",
-    "src/rookery/acting/fast_forward.py",
-    "src/rookery/acting/frames.py",
-    "src/rookery/acting/initial_priority.py",
-    "src/rookery/acting/memory.py",
-    "src/rookery/acting/noise.py",
-    "src/rookery/acting/policy.py",
-    "src/rookery/acting/rules.py",
     "src/rookery/algos/a2c.py",
     "src/rookery/algos/appo.py",
     "src/rookery/algos/base.py",
