@@ -44,13 +44,6 @@ SMALL_MODULES: set[str] = {  # under 60 lines, a single importer, and not said w
 }
 LONG_LINES: set[str] = {  # lines of more than 120 characters
     "src/rookery/__init__.py",
-    "src/rookery/cli/doctor.py",
-    "src/rookery/cli/launch.py",
-    "src/rookery/cli/main.py",
-    "src/rookery/cli/plot.py",
-    "src/rookery/cli/recipes.py",
-    "src/rookery/cli/sources.py",
-    "src/rookery/cli/verify.py",
     "src/rookery/core/batch/batch.py",
     "src/rookery/core/batch/collate.py",
     "src/rookery/core/batch/join.py",
