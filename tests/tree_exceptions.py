@@ -44,12 +44,6 @@ SMALL_MODULES: set[str] = {  # under 60 lines, a single importer, and not said w
 }
 LONG_LINES: set[str] = {  # lines of more than 120 characters
     "src/rookery/__init__.py",
-    "src/rookery/doctor/doctor.py",
-    "src/rookery/doctor/env_timing.py",
-    "src/rookery/doctor/machine_notes.py",
-    "src/rookery/doctor/measure.py",
-    "src/rookery/doctor/placement.py",
-    "src/rookery/doctor/suggestions.py",
     "src/rookery/envs/action_log.py",
     "src/rookery/envs/actions.py",
     "src/rookery/envs/adapters.py",
