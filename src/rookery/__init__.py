@@ -1,6 +1,7 @@
 """Rookery: deep reinforcement learning that is correct by construction, exactly resumable, and fast.
 
-The names below are the public API. They are imported when first used, so `import rookery` itself is quick and without torch.
+The names below are the public API.
+They are imported when first used, so `import rookery` itself is quick and without torch.
 """
 
 from __future__ import annotations

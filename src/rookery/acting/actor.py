@@ -36,9 +36,9 @@ class Messages(dict[str, Message]):
 class Actor:
     """`act(obs) → {"action", …}` for B seats at once.
 
-    `outputs(reader, obs, state, first) → (dict of tensors, state)` is the algorithm's; `reader` gives it the networks.
-    `memory` is the spec of one seat's hidden state, None for a feed-forward model; what was input to the step is then returned
-    as "state".
+    `outputs(reader, obs, state, first) → (dict of tensors, state)` is the algorithm's; `reader` gives it the
+    networks. `memory` is the spec of one seat's hidden state, None for a feed-forward model; what was input to the
+    step is then returned as "state".
     """
 
     def __init__(
@@ -100,7 +100,9 @@ class Actor:
         return out
 
     def undo(self, seats: np.ndarray, before: Tree = None) -> None:
-        """What was just decided for these seats was not done: memory goes back to `before` [B, …] (`act`'s "state"), noise to what it was."""
+        """What was just decided for these seats was not done:
+        memory goes back to `before` [B, …] (`act`'s "state"), noise to what it was.
+        """
         if self.memory is not None and before is not None:
             self.memory.put(tree_take(before, seats), seats)
         if self._noise is not None:
@@ -126,8 +128,8 @@ class Actor:
         return self.outputs(reader, given["obs"], given["state"], first)
 
     def _prepare(self, given: Tree, reader: Any) -> None:
-        # torch's own allocations are 64-byte aligned; matrix products may round differently on other alignments, and numpy's
-        # differ from run to run
+        # torch's own allocations are 64-byte aligned; matrix products may round differently on other alignments,
+        # and numpy's differ from run to run
         self._inputs = tree_map(lambda x: torch.from_numpy(np.asarray(x)).clone(), given)
         self._source = reader
         nets = getattr(reader, "_nets", {}).values()

@@ -1,9 +1,9 @@
 """Quick acting: what an algorithm's `outputs` computes for a plain network, without torch's dispatch.
 
-`outputs` runs once under a recorder that sees every tensor operation. Chains of linear layers and activations become one
-call (`kernels.act`, on the live weights), the few operations around them numpy. Anything else, and any algorithm or module
-that does not declare itself `plain` (`core.plain`: it might branch on what a recorder cannot see), stays with torch. So
-nobody writes a network twice.
+`outputs` runs once under a recorder that sees every tensor operation. Chains of linear layers and activations become
+one call (`kernels.act`, on the live weights), the few operations around them numpy. Anything else, and any algorithm or
+module that does not declare itself `plain` (`core.plain`: it might branch on what a recorder cannot see), stays with
+torch. So nobody writes a network twice.
 """
 
 from __future__ import annotations
@@ -38,7 +38,9 @@ class Value(int):
 
 @dataclass(slots=True)
 class Op:
-    """One recorded operation: arguments are Values, live tensors and plain numbers; `part`: which of several results."""
+    """One recorded operation: arguments are Values, live tensors and plain numbers;
+    `part`: which of several results.
+    """
 
     func: Any
     args: tuple[Any, ...]
@@ -125,7 +127,8 @@ class Recorder(TorchDispatchMode):
 
 
 def quick(outputs: Any, reader: Any, given: Tree, modules: Iterable[Any]) -> Quick | None:
-    """`run(given) → (outputs, state after)`, arrays that the next call overwrites, for inputs shaped like these tensors.
+    """`run(given) → (outputs, state after)`, arrays that the next call overwrites,
+    for inputs shaped like these tensors.
 
     None: not that plain.
     """

@@ -1,6 +1,7 @@
 """Frames: the last k observations of every seat, stacked as the networks see them (`core.spec.stacked_spec`).
 
-An episode begins with its first frame repeated k times. The replay stores single frames and stacks by the same rule when it is read.
+An episode begins with its first frame repeated k times.
+The replay stores single frames and stacks by the same rule when it is read.
 """
 
 from __future__ import annotations
@@ -29,7 +30,10 @@ class Frames:
         self.stacked: Tree = _built(spec, {path: place(path, leaf) for path, leaf in shapes.items()})
 
     def push(self, obs: Tree, first: Any = None, moved: Any = None) -> Tree:
-        """Add the newest frames [B, …]. Where `first`, they begin an episode; where not `moved` (a hole), they replace the newest."""
+        """Add the newest frames [B, …].
+
+        Where `first`, they begin an episode; where not `moved` (a hole), they replace the newest.
+        """
         starts = None if first is None or not np.any(first) else np.asarray(first, bool)
         still = None if moved is None or np.all(moved) else ~np.asarray(moved, bool)
         for (memory, stacked), frame in zip(self._memory, leaves(tree_map(lambda _, x: x, self.stacked, obs))):

@@ -1,12 +1,14 @@
-"""Judge: initial priorities from the actor, as in Ape-X (Horgan 2018): TD errors of single steps, with the weights that acted.
+"""Judge: initial priorities from the actor, as in Ape-X (Horgan 2018):
+TD errors of single steps, with the weights that acted.
 
-    priority_t = |h(r_t + γ (1 − terminated_t) h⁻¹(max_a Q(s'_t, a))) − Q(s_t, a_t)|        h: the rescaling of R2D2, else h(x) = x
+    priority_t = |h(r_t + γ (1 − terminated_t) h⁻¹(max_a Q(s'_t, a))) − Q(s_t, a_t)|
 
+h is the rescaling of R2D2, else h(x) = x.
 A store of sequences makes one number of those of a sequence (Kapturowski 2019).
 
-Q(s_t, a_t) and max_a Q(s_t, a) are known when acting (`EpsilonGreedy.tell`), and the successor of a row is what the row below it saw. Only
-what has no row is computed here: what is acted on after the last one, and where truncated episodes ended; an actor with memory has then seen
-the row before.
+Q(s_t, a_t) and max_a Q(s_t, a) are known when acting (`EpsilonGreedy.tell`), and the successor of a row is what the row
+below it saw. Only what has no row is computed here: what is acted on after the last one, and where truncated episodes
+ended; an actor with memory has then seen the row before.
 """
 
 from __future__ import annotations

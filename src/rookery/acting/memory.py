@@ -1,7 +1,7 @@
 """Memory: one hidden state per seat, between the steps of an actor.
 
-Arrays [seats, …] by name, zeros at the start of an episode. An actor may be asked for some of its seats only; the others keep
-their state. What was *input* to a step can be recorded for the learner.
+Arrays [seats, …] by name, zeros at the start of an episode. An actor may be asked for some of its seats only;
+the others keep their state. What was *input* to a step can be recorded for the learner.
 """
 
 from __future__ import annotations

@@ -1,15 +1,16 @@
-"""Exploration of deterministic policies μ(s), whose `out["action"]` lies in [−1, 1]; the env gets it rescaled to its bounds.
-And of squashed Gaussian policies whose noise shall last.
+"""Exploration of deterministic policies μ(s), whose `out["action"]` lies in [−1, 1]; the env gets it rescaled to its
+bounds. And of squashed Gaussian policies whose noise shall last.
 
     Gaussian             a = clip(μ(s) + clip(σ ε, ±c), ±1)
-    Ornstein–Uhlenbeck   a = clip(μ(s) + x, ±1),  x ← x − θ x Δt + σ √Δt ε                 x = 0 where an episode begins
-    parameter noise      a = μ(s; w + σ ε);  σ ← α σ if d < δ, else σ / α                  Plappert et al. 2018, section 3
-                         d² = mean (μ(s; w) − μ(s; w + σ ε))²                              appendix C
-    drifting Gaussian    a = tanh(μ(s) + σ(s) x),  x ← ρ x + √(1 − ρ²) ε                   x = ε where an episode begins
+    Ornstein–Uhlenbeck   a = clip(μ(s) + x, ±1),  x ← x − θ x Δt + σ √Δt ε               x = 0 where an episode begins
+    parameter noise      a = μ(s; w + σ ε);  σ ← α σ if d < δ, else σ / α                Plappert et al. 2018, section 3
+                         d² = mean (μ(s; w) − μ(s; w + σ ε))²                            appendix C
+    drifting Gaussian    a = tanh(μ(s) + σ(s) x),  x ← ρ x + √(1 − ρ²) ε                 x = ε where an episode begins
 
 σ of the first two is the knob `noise`; the knob `random` ≥ 1 means uniform actions, as for warming up.
 
-Ornstein–Uhlenbeck and drifting noise are each a `RuleWithMemory`. Parameter noise is no rule: it is the vector of weights that acting reads.
+Ornstein–Uhlenbeck and drifting noise are each a `RuleWithMemory`.
+Parameter noise is no rule: it is the vector of weights that acting reads.
 """
 
 from __future__ import annotations
@@ -72,7 +73,8 @@ class OrnsteinUhlenbeck(Deterministic):
         super().__init__(leaf)
         if not 0 < theta * dt < 2 or dt <= 0:
             raise ConfigError(
-                f"Ornstein–Uhlenbeck noise returns to 0 only if dt > 0 and 0 < theta · dt < 2, got theta={theta}, dt={dt}."
+                "Ornstein–Uhlenbeck noise returns to 0 only if dt > 0 and 0 < theta · dt < 2, "
+                f"got theta={theta}, dt={dt}."
             )
         self.theta, self.dt = theta, dt
         self.x = np.zeros((0, 0), np.float32)  # [B, d]; made with the first actions
@@ -109,8 +111,8 @@ class OrnsteinUhlenbeck(Deterministic):
 
 
 class DriftingGaussian(SquashedGaussian):
-    """A squashed Gaussian whose noise resembles that of the step before, for each column by itself: every x is standard normal, so
-    each action alone is distributed as without memory, but many steps push in one direction.
+    """A squashed Gaussian whose noise resembles that of the step before, for each column by itself: every x is standard
+    normal, so each action alone is distributed as without memory, but many steps push in one direction.
     """
 
     def __init__(self, leaf: Leaf, memory: float):
@@ -165,7 +167,8 @@ class ParameterNoise:
     def __init__(self, weights: Tensor, *, sigma: float = 0.1, distance: float = 0.1, alpha: float = 1.01):
         if not (sigma > 0 and distance > 0 and alpha > 1):
             raise ConfigError(
-                f"parameter noise needs sigma > 0, distance > 0 and alpha > 1, got sigma={sigma}, distance={distance}, alpha={alpha}."
+                f"parameter noise needs sigma > 0, distance > 0 and alpha > 1, got sigma={sigma}, "
+                f"distance={distance}, alpha={alpha}."
             )
         self.weights, self.sigma, self.distance, self.alpha = weights, sigma, distance, alpha
         self.perturbed = weights.detach().clone()

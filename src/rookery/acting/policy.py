@@ -16,8 +16,8 @@ from rookery.core.tree import Tree, leaves, tree_map
 class Policy:
     """Acts greedily, or (`greedy=False`) as in training with its own random stream.
 
-    A policy with memory, or with stacked frames (env.stack; it is given single ones), remembers from call to call, per row of the batch:
-    pass `first` (true where an episode begins) in the batch, or call `reset()`.
+    A policy with memory, or with stacked frames (env.stack; it is given single ones), remembers from call to call, per
+    row of the batch: pass `first` (true where an episode begins) in the batch, or call `reset()`.
     """
 
     def __init__(self, actor: Actor, obs_spec: Tree, action_spec: Tree, seed: int = 0):

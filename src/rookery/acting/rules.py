@@ -1,4 +1,6 @@
-"""Rules: how a network's outputs become an action. Numpy and small kernels: torch's dispatch would cost more than the maths.
+"""Rules: how a network's outputs become an action.
+
+Numpy and small kernels: torch's dispatch would cost more than the maths.
 
     argmax             a = argmax_a Q(s, a)
     ε-greedy           a coin per element; the random action is uniform over the *legal* actions
@@ -7,8 +9,8 @@
     Gaussian           a = μ + σ ε, stored unclipped with its log-probability; the env gets it clipped
     squashed Gaussian  a = tanh(μ + σ ε) in [−1, 1]; the env gets it rescaled to its bounds
 
-Every rule: `rule(outputs, rng, knobs, mask, greedy) → {"action": …, "logp": …}`; outputs are never modified in place. The
-drawn numbers do not depend on the mask, so a mask never shifts the stream.
+Every rule: `rule(outputs, rng, knobs, mask, greedy) → {"action": …, "logp": …}`; outputs are never modified in place.
+The drawn numbers do not depend on the mask, so a mask never shifts the stream.
 """
 
 from __future__ import annotations
@@ -43,7 +45,9 @@ class Rule(Protocol):
         ...
 
     def from_env(self, action: np.ndarray) -> np.ndarray:
-        """The stored action for one that the env took: the inverse of `to_env` inside the env's bounds, for demonstrations."""
+        """The stored action for one that the env took:
+        the inverse of `to_env` inside the env's bounds, for demonstrations.
+        """
         ...
 
 
@@ -66,8 +70,8 @@ class RuleWithMemory(Protocol):
 class EpsilonGreedy:
     """Greedy in `q`, with probability ε (a knob) a random legal action instead.
 
-    `spread` > 0 gives each column its own ε (Ape-X): ε_i = ε^(1 + spread · i / (N − 1)). With `tell` it adds Q of the action and of the
-    best one.
+    `spread` > 0 gives each column its own ε (Ape-X): ε_i = ε^(1 + spread · i / (N − 1)).
+    With `tell` it adds Q of the action and of the best one.
     """
 
     tell = False
@@ -229,8 +233,9 @@ class SquashedGaussian:
         bounded = leaf.low is not None and leaf.high is not None
         if not bounded or not (np.isfinite(leaf.low).all() and np.isfinite(leaf.high).all()):  # type: ignore[arg-type]
             raise ConfigError(
-                f"actions in [−1, 1] are rescaled to the env's, so its action space needs finite bounds, got low={leaf.low}, high={leaf.high}. "
-                "Use ppo, a2c or trpo, which need none, or give the space bounds with gymnasium.wrappers.TransformAction."
+                "actions in [−1, 1] are rescaled to the env's, so its action space needs finite bounds, got "
+                f"low={leaf.low}, high={leaf.high}. Use ppo, a2c or trpo, which need none, or give the space bounds "
+                "with gymnasium.wrappers.TransformAction."
             )
         self.shape = leaf.shape
         self.middle = ((np.asarray(leaf.high) + leaf.low) / 2).astype(np.float32)
@@ -265,8 +270,8 @@ def rule_for(action_spec: Any) -> Rule:
     """The stochastic rule of a policy network, from the action space."""
     if not isinstance(action_spec, Leaf):
         raise ConfigError(
-            f"the action space is {describe(action_spec)}: policies act on Discrete, MultiDiscrete, MultiBinary or Box. "
-            "Flatten a Dict or Tuple of actions with a wrapper."
+            f"the action space is {describe(action_spec)}: policies act on Discrete, MultiDiscrete, "
+            "MultiBinary or Box. Flatten a Dict or Tuple of actions with a wrapper."
         )
     if action_spec.kind == "box":
         return Gaussian(action_spec)

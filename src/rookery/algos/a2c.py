@@ -4,9 +4,9 @@
     A_t    = δ_t + γ λ (1 − done_t) A_{t+1},      R_t = A_t + V(s_t)        λ = 1: the n-step return of the paper
     L      = −E[A log π(a|s)] + c_V E[½ (V − R)²] − c_H E[H(π)]
 
-One update per rollout, from all envs at once, which takes the place of the paper's asynchronous threads. Means are over valid rows.
-Discrete, multi-discrete, multi-binary and continuous actions; action masks. With `model.core` policy and value have a memory: each
-env's rollout is one sequence, unrolled from the state recorded when acting.
+One update per rollout, from all envs at once, which takes the place of the paper's asynchronous threads. Means are over
+valid rows. Discrete, multi-discrete, multi-binary and continuous actions; action masks. With `model.core` policy and
+value have a memory: each env's rollout is one sequence, unrolled from the state recorded when acting.
 """
 
 from __future__ import annotations

@@ -1,12 +1,13 @@
-"""Asynchronous PPO: several clipped steps (Schulman 2017) on rollouts of older policies, corrected by V-trace (Espeholt 2018).
+"""Asynchronous PPO: several clipped steps (Schulman 2017) on rollouts of older policies,
+corrected by V-trace (Espeholt 2018).
 
-    A, v   = V-trace of the rollout with ρ = min(ρ̄, π_old / μ)          μ acted, π_old is the policy when its batch arrives
+    A, v   = V-trace of the rollout with ρ = min(ρ̄, π_old / μ)      μ acted, π_old is the policy when its batch arrives
     ρ̂      = π(a|s) / π_old(a|s)
     L      = −E[min(ρ̂ A, clip(ρ̂, 1 − ε, 1 + ε) A)] + c_V E[½ (V − v)²] − c_H E[H(π)]
 
-The clip is around π_old, not around μ: how old the data are is corrected once by V-trace, how far the policy moves is limited by the clip
-(the decoupled objective of Hilton 2022). Made for `pool.mode=async`. Means are over valid rows. Any action space, action masks; with
-`model.core` a rollout is one sequence per env.
+The clip is around π_old, not around μ: how old the data are is corrected once by V-trace, how far the policy moves is
+limited by the clip (the decoupled objective of Hilton 2022). Made for `pool.mode=async`. Means are over valid rows. Any
+action space, action masks; with `model.core` a rollout is one sequence per env.
 """
 
 from __future__ import annotations
@@ -83,8 +84,8 @@ class APPO(OnPolicy):
         parts = config.env.num * together * (1 if config.model.core is not None else c.rollout)
         if parts % c.minibatches:
             return [
-                f"algo.minibatches={c.minibatches} must divide the {parts} rows (with model.core: sequences) of a batch into equal parts. "
-                "Change algo.minibatches, algo.rollout or env.num."
+                f"algo.minibatches={c.minibatches} must divide the {parts} rows (with model.core: sequences) of a "
+                "batch into equal parts. Change algo.minibatches, algo.rollout or env.num."
             ]
         return []
 
@@ -110,7 +111,9 @@ class APPO(OnPolicy):
         return s.ac.act(obs, state)
 
     def prepare(self, s: Any, b: Any) -> dict[str, Tree]:
-        """V-trace of the rollout [T, B] as rows [N], or as sequences [T, B] for a memory; `logp` becomes that of π_old."""
+        """V-trace of the rollout [T, B] as rows [N], or as sequences [T, B] for a memory;
+        `logp` becomes that of π_old.
+        """
         c, leaf = self.config, self.action_spec
         logp, _ = logp_entropy(leaf.kind, leaf.sizes, s.ac.decide(b), b.action, mask_of(b.obs))
         rows = corrected(b, s.ac.judge(b), logp, c.gamma, c.rho_max, c.c_max)

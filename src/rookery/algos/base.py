@@ -1,7 +1,7 @@
 """Algorithm: the mathematics of learning. It knows no env, no store, no process and no file.
 
-A subclass is one file: equations in its docstring, a frozen config, networks, `outputs` and a rule for acting, `prepare` and
-named updates for learning. The words that an update may use are in `rookery.learning.update_words`.
+A subclass is one file: equations in its docstring, a frozen config, networks, `outputs` and a rule for acting,
+`prepare` and named updates for learning. The words that an update may use are in `rookery.learning.update_words`.
 """
 
 from __future__ import annotations
@@ -102,8 +102,8 @@ class Algorithm:
         kind = action_spec.kind if isinstance(action_spec, Leaf) else "nested"
         if kind not in self.actions:
             raise ConfigError(
-                f"algo.name={self.name} acts in spaces of kind {' or '.join(self.actions)}, but the env's action space is "
-                f"{describe(action_spec)}: {instead(kind)} wrap the env."
+                f"algo.name={self.name} acts in spaces of kind {' or '.join(self.actions)}, but the env's action space "
+                f"is {describe(action_spec)}: {instead(kind)} wrap the env."
             )
         self._check_mask()
         self._check_memory()
@@ -127,10 +127,9 @@ class Algorithm:
         masked, wanted = leaf.kind in ("discrete", "multi_discrete"), (sum(leaf.sizes),)
         if not masked or mask.shape != wanted:
             broken = f"a mask has one entry per choice, {wanted} here. Mend the mask or rename the entry"
-            raise ConfigError(
-                f"the observation has an `action_mask` of shape {mask.shape}, but the action space is {describe(leaf)}: "
-                f"{broken if masked else 'only Discrete and MultiDiscrete actions can be masked. Rename the entry'}."
-            )
+            why = broken if masked else "only Discrete and MultiDiscrete actions can be masked. Rename the entry"
+            has = f"the observation has an `action_mask` of shape {mask.shape}"
+            raise ConfigError(f"{has}, but the action space is {describe(leaf)}: {why}.")
 
     @classmethod
     def rules(cls, config: Any) -> list[str]:
@@ -163,9 +162,10 @@ class Algorithm:
         raise TypeError(f"{type(self).__name__} defines no optimisers()")
 
     def knobs(self) -> dict[str, Schedule]:
-        """Scheduled numbers, by name: `s.knob.name` in updates, `knobs["name"]` in rules. By default all of the config's schedules.
+        """Scheduled numbers, by name: `s.knob.name` in updates, `knobs["name"]` in rules.
 
-        With `algo.warmup` also "random": 1 while actions are drawn uniformly, then 0.
+        By default all of the config's schedules; with `algo.warmup` also "random": 1 while actions are drawn
+        uniformly, then 0.
         """
         found = {name: value for name, value in self.config if isinstance(value, Schedule)}
         return found | ({"random": until(self.config.warmup)} if hasattr(self.config, "warmup") else {})

@@ -1,15 +1,15 @@
-"""Categorical DQN, C51 (Bellemare 2017): the distribution of the return on fixed atoms, learnt by cross-entropy. Double choice,
-dueling heads, n-step returns and noisy heads are options; all of them with prioritised replay are Rainbow.
+"""Categorical DQN, C51 (Bellemare 2017): the distribution of the return on fixed atoms, learnt by cross-entropy. Double
+choice, dueling heads, n-step returns and noisy heads are options; all of them with prioritised replay are Rainbow.
 
     z_i    = v_min + i (v_max − v_min) / (atoms − 1)
     Q(s, a) = Σ_i z_i p_i(s, a),                          p = softmax of the network's numbers
     a*     = argmax_a Q'(s_{t+k}, a)                      double: argmax_a Q(s_{t+k}, a)
-    m      = projection of R + γ^k (1 − terminated) z with p'(s_{t+k}, a*) on the atoms        eq. 7; R: sum of k ≤ n rewards
+    m      = projection of R + γ^k (1 − terminated) z with p'(s_{t+k}, a*) on the atoms   eq. 7; R: sum of k ≤ n rewards
     L      = mean_i w_i D_KL(m_i ‖ p(s_i, a_i))           its gradient is that of the cross-entropy
     priority = D_KL(m ‖ p(s, a))                          Hessel 2018, section 4
 
-Returns outside [v_min, v_max] cannot be represented: the discounted return of the task must fit. The metric `edge_mass` says how much
-of the targets lies on the two outermost atoms.
+Returns outside [v_min, v_max] cannot be represented: the discounted return of the task must fit.
+The metric `edge_mass` says how much of the targets lies on the two outermost atoms.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
-"""Which algorithms can do what another cannot, for its refusal: act in a space, have a memory. The registry is a table of strings, so
-they are imported only when somebody is told.
+"""Which algorithms can do what another cannot, for its refusal: act in a space, have a memory.
+
+The registry is a table of strings, so they are imported only when somebody is told.
 """
 
 from __future__ import annotations

@@ -1,14 +1,15 @@
 """CrossQ (Bhatt 2024): SAC without target networks, which batch renormalisation in the critics makes superfluous.
 
-    [q_j, q'_j]  = Q_j([s, s'], [a, a'])                                     one pass, a' ~ π(·|s'): normalised over both together
+    [q_j, q'_j]  = Q_j([s, s'], [a, a'])                                     one pass for both, a' ~ π(·|s')
     y            = R + γ^k (1 − terminated) (min_j q'_j − α log π(a'|s'))    without gradient
     L_Q          = Σ_j E[w ½ (q_j − y)²]
     L_π          = E[α log π(a|s) − min_j Q_j(s, a)]                         every `policy_every` updates, as is L_α
     L_α          = −log α · E[log π(a|s) + H̄],                              H̄ = −dim(a) unless given
 
-Batch renormalisation (`rookery.nets.renorm`) stands before the first and after every hidden layer of the critics, and of the policy
-unless `renorm_policy` is false. A network learns with the statistics of its batch; where it is only read (a', Q in L_π, acting) it uses
-the running ones. Actions live in [−1, 1] here and are rescaled to the env's bounds by the rule. The first `warmup` steps are uniform.
+Batch renormalisation (`rookery.nets.renorm`) stands before the first and after every hidden layer of the critics, and
+of the policy unless `renorm_policy` is false. A network learns with the statistics of its batch; where it is only read
+(a', Q in L_π, acting) it uses the running ones. Actions live in [−1, 1] here and are rescaled to the env's bounds by
+the rule. The first `warmup` steps are uniform.
 """
 
 from __future__ import annotations
@@ -87,8 +88,9 @@ class CrossQ(Algorithm):
         critics = Ensemble(lambda: Critic(self.obs_spec, self.action_spec, judge), 2)
         if not any(isinstance(part, BatchRenorm) for part in critics.modules()):
             raise ConfigError(
-                "algo.name=crossq has no target networks and needs batch renormalisation, but model.layers or model.encoder builds critics "
-                "without it. Add layers of {type: batch_renorm} (in an own encoder, rookery.nets.BatchRenorm), or use sac."
+                "algo.name=crossq has no target networks and needs batch renormalisation, but model.layers or "
+                "model.encoder builds critics without it. Add layers of {type: batch_renorm} (in an own encoder, "
+                "rookery.nets.BatchRenorm), or use sac."
             )
         return {"q": critics, "policy": policy, "log_alpha": Scalar(math.log(c.alpha))}
 

@@ -1,19 +1,22 @@
-"""Curiosity: a bonus for what the learner cannot foresee yet, as an addition to an on-policy algorithm (`algo.curiosity`).
+"""Curiosity: a bonus for what the learner cannot foresee yet,
+as an addition to an on-policy algorithm (`algo.curiosity`).
 
     rnd   b_t  = ‖f̂(s'_t) − f(s'_t)‖²                       f fixed and random, f̂ learns it            (Burda 2018)
     icm   b_t  = ½ ‖f(φ(s_t), a_t) − φ(s'_t)‖²               φ learns to tell a_t from φ(s_t), φ(s'_t)   (Pathak 2017)
           L    = (1 − β) E[−log g(a_t | φ(s_t), φ(s'_t))] + β E[b_t];        rnd: L = E[b_t]
 
-    i_t   = (1 − γ_I) b_t / √E[b²]                           running mean over the whole run
-    A_t   = A^E_t + c_I A^I_t                                each with its own critic and discount (Burda 2018, section 2.3)
+    i_t   = (1 − γ_I) b_t / √E[b²]                       running mean over the whole run
+    A_t   = A^E_t + c_I A^I_t                            each with its own critic and discount (Burda 2018, section 2.3)
 
 With `algo.rho_max` and `algo.c_max` (IMPALA, APPO) A^I and the target of its critic are those of V-trace, as A^E is.
 
-The bonus's return goes on beyond the end of an episode unless `episodic`: being caught costs the novelty that a new episode does not offer.
-Reward, critic, targets and their metrics are those without a bonus; only the advantage of the policy's loss is another.
+The bonus's return goes on beyond the end of an episode unless `episodic`: being caught costs the novelty that a
+new episode does not offer. Reward, critic, targets and their metrics are those without a bonus; only the advantage
+of the policy's loss is another.
 
-Not as in the papers: the bonus is scaled by its own root mean square and 1 − γ_I, not by the deviation of its returns, so no filter
-is kept per env; the critic of the bonus is a network of its own; icm has this critic, too, and its features learn from the actions only.
+Not as in the papers: the bonus is scaled by its own root mean square and 1 − γ_I, not by the deviation of its returns,
+so no filter is kept per env; the critic of the bonus is a network of its own; icm has this critic, too, and its
+features learn from the actions only.
 """
 
 from __future__ import annotations

@@ -6,8 +6,9 @@
     Q'     ← (1 − τ) Q' + τ Q
     μ'     ← (1 − τ) μ' + τ μ
 
-Actions live in [−1, 1] here and are rescaled to the env's bounds by the rule. Acting adds noise to μ(s): Gaussian, or the
-paper's Ornstein–Uhlenbeck noise, which drifts from step to step and begins at 0 in every episode. The first `warmup` steps are uniform.
+Actions live in [−1, 1] here and are rescaled to the env's bounds by the rule. Acting adds noise to μ(s):
+Gaussian, or the paper's Ornstein–Uhlenbeck noise, which drifts from step to step and begins at 0 in every
+episode. The first `warmup` steps are uniform.
 """
 
 from __future__ import annotations

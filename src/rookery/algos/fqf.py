@@ -1,15 +1,17 @@
-"""Fully parameterised quantile function, FQF (Yang 2019): IQN's quantile function, read at fractions that are learnt as well.
+"""Fully parameterised quantile function, FQF (Yang 2019):
+IQN's quantile function, read at fractions that are learnt as well.
 
-    p      = softmax(P(ψ(s))),     τ_i = Σ_{j<i} p_j,     τ̂_i = (τ_i + τ_{i+1}) / 2        ψ: encoder of Q, to which P gives no gradient
+    p      = softmax(P(ψ(s))),     τ_i = Σ_{j<i} p_j,     τ̂_i = (τ_i + τ_{i+1}) / 2
     Q(s, a) = Σ_i (τ_{i+1} − τ_i) Z_{τ̂_i}(s, a)
-    a*     = argmax_a Q'(s_{t+k}, a)                                     double: argmax_a Q(s_{t+k}, a); fractions of s_{t+k}
-    y_j    = R + γ^k (1 − terminated) Z'_{τ̂_j}(s_{t+k}, a*)               fractions of s; R: sum of k ≤ n rewards
+    a*     = argmax_a Q'(s_{t+k}, a)                              double: argmax_a Q(s_{t+k}, a); fractions of s_{t+k}
+    y_j    = R + γ^k (1 − terminated) Z'_{τ̂_j}(s_{t+k}, a*)       fractions of s; R: sum of k ≤ n rewards
     l      = Σ_i mean_j |τ̂_i − 1{y_j < Z_{τ̂_i}}| huber_κ(y_j − Z_{τ̂_i}(s, a)) / κ
     L      = mean w l,     priority = l
-    ∂W₁/∂τ_i = 2 Z_{τ_i} − Z_{τ̂_i} − Z_{τ̂_{i−1}}                          eq. 9, for 0 < i < N: the gradient of P, given explicitly
-    L_P    = mean w Σ_i τ_i ⌊∂W₁/∂τ_i⌋ − c mean H(p)                      ⌊·⌋: as a constant
+    ∂W₁/∂τ_i = 2 Z_{τ_i} − Z_{τ̂_i} − Z_{τ̂_{i−1}}                 eq. 9, for 0 < i < N: the gradient of P itself
+    L_P    = mean w Σ_i τ_i ⌊∂W₁/∂τ_i⌋ − c mean H(p)              ⌊·⌋: as a constant
 
-P follows slowly, by RMSprop at a rate far below the other one: fractions that move make targets move.
+ψ is the encoder of Q, to which P gives no gradient. P follows slowly, by RMSprop at a rate far below the other one:
+fractions that move make targets move.
 """
 
 from __future__ import annotations

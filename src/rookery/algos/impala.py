@@ -1,4 +1,5 @@
-"""IMPALA (Espeholt 2018): actor-critic from rollouts of older policies, corrected by V-trace; upgoing returns (Vinyals 2019) as an option.
+"""IMPALA (Espeholt 2018): actor-critic from rollouts of older policies, corrected by V-trace;
+upgoing returns (Vinyals 2019) as an option.
 
     ρ_t    = min(ρ̄, π(a_t|s_t) / μ(a_t|s_t)),     c_t = min(c̄, π(a_t|s_t) / μ(a_t|s_t))       μ acted, π learns
     δ_t    = ρ_t (r_t + γ (1 − terminated_t) V(s'_t) − V(s_t))
@@ -7,8 +8,9 @@
     U_t    = ρ_t (G_t − V(s_t))             G follows the data while they do better than expected
     L      = −E[(A + c_U U) log π(a|s)] + c_V E[½ (V − v)²] − c_H E[H(π)]
 
-Made for `pool.mode=async`, where each chunk of a worker is a batch of its own; in rounds, or in one process, it is on-policy (ρ = 1).
-Means are over valid rows. Any action space, action masks; with `model.core` a rollout is one sequence per env.
+Made for `pool.mode=async`, where each chunk of a worker is a batch of its own; in rounds, or in one process,
+it is on-policy (ρ = 1). Means are over valid rows. Any action space, action masks; with `model.core` a
+rollout is one sequence per env.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Implicit quantile networks (Dabney 2018b): the quantile function of the return itself, Z_τ(s, a) for any τ in [0, 1].
 
-    a(s)  = argmax_a mean_k Z_{β(τ̃_k)}(s, a),      τ̃_k = (2 k + 1) / 2 K        β: attitude to risk, see `risk`; the paper draws τ̃
+    a(s)  = argmax_a mean_k Z_{β(τ̃_k)}(s, a),      τ̃_k = (2 k + 1) / 2 K      β: attitude to risk; the paper draws τ̃
     a*    = a(s_{t+k}) of the target network       double: of the online network
-    y_j   = R + γ^k (1 − terminated) Z'_{τ'_j}(s_{t+k}, a*)                       τ'_j ~ U(0, 1), R: sum of k ≤ n rewards
-    l     = Σ_i mean_j |τ_i − 1{y_j < Z_{τ_i}}| huber_κ(y_j − Z_{τ_i}(s, a)) / κ   τ_i ~ U(0, 1)       eq. 3
+    y_j   = R + γ^k (1 − terminated) Z'_{τ'_j}(s_{t+k}, a*)                      τ'_j ~ U(0, 1), R: sum of k ≤ n rewards
+    l     = Σ_i mean_j |τ_i − 1{y_j < Z_{τ_i}}| huber_κ(y_j − Z_{τ_i}(s, a)) / κ  τ_i ~ U(0, 1)       eq. 3
     L     = mean w l,     priority = l
 
 Greedy acting is risk-sensitive as well: the distortion is part of the policy. β by `risk` and its parameter `risk_eta`:

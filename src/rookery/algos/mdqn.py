@@ -1,11 +1,11 @@
 """Munchausen DQN (Vieillard 2020): the reward is raised by the scaled log-policy, and the bootstrap is soft.
 
     π(·|s) = softmax(Q'(s, ·) / τ)                                                     over the legal actions
-    y      = R + α [τ log π(a|s)]_{l₀}^0 + γ^k (1 − terminated) τ log Σ_a' exp(Q'(s', a') / τ)       eq. 2; R: sum of k ≤ n rewards
+    y      = R + α [τ log π(a|s)]_{l₀}^0 + γ^k (1 − terminated) τ log Σ_a' exp(Q'(s', a') / τ)      eq. 2
     L      = mean_i w_i huber(y_i − Q(s_i, a_i)),     priority = |y − Q(s, a)|
 
-τ log Σ exp(Q' / τ) is Σ_a' π(a'|s') (Q'(s', a') − τ log π(a'|s')), without its cancellations. With n > 1 only the first of the k
-rewards is raised. α = 0 leaves soft DQN, and τ → 0 then DQN.
+R is the sum of k ≤ n rewards; with n > 1 only the first of them is raised. τ log Σ exp(Q' / τ) is
+Σ_a' π(a'|s') (Q'(s', a') − τ log π(a'|s')), without its cancellations. α = 0 leaves soft DQN, and τ → 0 then DQN.
 """
 
 from __future__ import annotations

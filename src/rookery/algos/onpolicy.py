@@ -11,7 +11,9 @@ from rookery.core.tree import Tree
 
 
 class OnPolicy(Algorithm):
-    """Base of algorithms with a stochastic policy; its `networks`, `optimisers`, `prepare` and `update` ask `self.curiosity`, too."""
+    """Base of algorithms with a stochastic policy;
+    its `networks`, `optimisers`, `prepare` and `update` ask `self.curiosity`, too.
+    """
 
     store_kind = "rollout"
     actions = ("discrete", "multi_discrete", "multi_binary", "box")

@@ -1,13 +1,14 @@
-"""Phasic policy gradient (Cobbe 2021): PPO with networks apart, and every `phase` rollouts a phase that shares what values know.
+"""Phasic policy gradient (Cobbe 2021):
+PPO with networks apart, and every `phase` rollouts a phase that shares what values know.
 
     policy phase      L_π   = −E[min(ρ A, clip(ρ, 1 − ε, 1 + ε) A)] − c_H E[H(π)]         after every rollout
                       L_V   = E[½ (V − R)²]
     auxiliary phase   L_J   = E[½ (V_π − R)²] + β E[KL(π_old ‖ π)]                        over the rollouts of the phase
                       L_V   as above
 
-V_π is a second head on the policy's encoder: what tells values becomes features of the policy, while KL keeps the policy itself as it was
-when the phase began. R of earlier rollouts is that of their own time. The auxiliary loss has moments of its own (Adam). The rollouts of a
-running phase are kept in memory and are part of a checkpoint.
+V_π is a second head on the policy's encoder: what tells values becomes features of the policy, while KL keeps the
+policy itself as it was when the phase began. R of earlier rollouts is that of their own time. The auxiliary loss has
+moments of its own (Adam). The rollouts of a running phase are kept in memory and are part of a checkpoint.
 """
 
 from __future__ import annotations

@@ -1,16 +1,16 @@
 """Proximal policy optimisation (Schulman 2017) with generalised advantages (Schulman 2016).
 
-    δ_t    = r_t + γ (1 − terminated_t) V(s'_t) − V(s_t)           s' the true successor, also at a time limit
+    δ_t    = r_t + γ (1 − terminated_t) V(s'_t) − V(s_t)    s' the true successor, also at a time limit
     A_t    = δ_t + γ λ (1 − done_t) A_{t+1},      R_t = A_t + V(s_t)
     ρ      = π(a|s) / π_old(a|s)
-    L_π    = −E[min(ρ A, clip(ρ, 1 − ε, 1 + ε) A)]                 dual clip: max(·, c A) where A < 0
-    L_V    = E[½ (V − R)²]                                         value clip: the worse of V and V_old + clip(V − V_old, ±ε_V)
+    L_π    = −E[min(ρ A, clip(ρ, 1 − ε, 1 + ε) A)]          dual clip: max(·, c A) where A < 0
+    L_V    = E[½ (V − R)²]                                  value clip: the worse of V and V_old + clip(V − V_old, ±ε_V)
     L      = L_π + c_V L_V − c_H E[H(π)]
 
 Means are over valid rows. Several epochs over shuffled minibatches of one rollout, ended early when E[(ρ − 1) − log ρ]
-exceeds `target_kl`. Discrete, multi-discrete, multi-binary and continuous actions; action masks. With `model.core` policy and
-value have a memory: minibatches are whole sequences, unrolled from the state recorded when acting, and the successor of an ended
-step is judged with the memory after that step.
+exceeds `target_kl`. Discrete, multi-discrete, multi-binary and continuous actions; action masks. With `model.core`
+policy and value have a memory: minibatches are whole sequences, unrolled from the state recorded when acting, and the
+successor of an ended step is judged with the memory after that step.
 """
 
 from __future__ import annotations
@@ -88,7 +88,8 @@ class PPO(OnPolicy):
         length = (c.sequence or c.rollout) if memory else 1
         if c.sequence is not None and not memory:
             return [
-                f"algo.sequence={c.sequence} cuts the rollout for a memory, but model.core is not set. Set both or none."
+                f"algo.sequence={c.sequence} cuts the rollout for a memory, "
+                "but model.core is not set. Set both or none."
             ]
         if c.rollout % length:
             return [f"algo.sequence={length} must divide algo.rollout={c.rollout}. Change one of them."]
@@ -96,8 +97,8 @@ class PPO(OnPolicy):
         told = f"sequences per rollout ({c.rollout // length})" if memory else f"algo.rollout ({c.rollout})"
         if parts % c.minibatches:
             return [
-                f"algo.minibatches={c.minibatches} must divide env.num × pool.workers × {told} = {parts} into equal parts. "
-                "Change algo.minibatches or algo.rollout."
+                f"algo.minibatches={c.minibatches} must divide env.num × pool.workers × {told} = {parts} into equal "
+                "parts. Change algo.minibatches or algo.rollout."
             ]
         return []
 

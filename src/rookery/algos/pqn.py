@@ -1,13 +1,14 @@
-"""Parallelised Q-network, PQN (Gallici 2024): Q-learning on what many envs have just done, without replay and target network.
+"""Parallelised Q-network, PQN (Gallici 2024):
+Q-learning on what many envs have just done, without replay and target network.
 
     V(s)  = max_a Q(s, a)
     G_t   = r_t + γ (1 − terminated_t) ((1 − λ) V(s'_t) + λ G_{t+1})        Q(λ) of Peng 1996; s' the true successor
-                                                                           an ended step and the last one take V(s'_t) alone
+                                                                            an ended and the last step take V(s'_t)
     L     = E[½ (G − Q(s, a))²]
 
-G is computed once per rollout with the network that acted, then learnt in `epochs` passes over shuffled minibatches. What replaces the
-target network is layer normalisation (`model.layer_norm`, on by default here), which bounds how far Q can run away. Means are over
-valid rows. Acting is ε-greedy.
+G is computed once per rollout with the network that acted, then learnt in `epochs` passes over shuffled minibatches.
+What replaces the target network is layer normalisation (`model.layer_norm`, on by default here), which bounds how far Q
+can run away. Means are over valid rows. Acting is ε-greedy.
 """
 
 from __future__ import annotations
@@ -74,8 +75,8 @@ class PQN(Algorithm):
         if rows % c.minibatches == 0:
             return []
         return [
-            f"algo.minibatches={c.minibatches} must divide env.num × pool.workers × algo.rollout ({c.rollout}) = {rows} into equal "
-            "parts. Change algo.minibatches or algo.rollout."
+            f"algo.minibatches={c.minibatches} must divide env.num × pool.workers × algo.rollout ({c.rollout}) = "
+            f"{rows} into equal parts. Change algo.minibatches or algo.rollout."
         ]
 
     @classmethod

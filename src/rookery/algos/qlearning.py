@@ -1,4 +1,6 @@
-"""The options that DQN and its cousins share (C51, QR-DQN, IQN, FQF, Munchausen DQN), and a rule about their priorities."""
+"""The options that DQN and its cousins share (C51, QR-DQN, IQN, FQF, Munchausen DQN),
+and a rule about their priorities.
+"""
 
 from __future__ import annotations
 
@@ -41,6 +43,6 @@ def one_kind_of_priority(config: Any) -> list[str]:
     if priority is None or priority.initial == "max":
         return []
     return [
-        f"store.priority.initial={priority.initial} gives new steps their TD error, but algo.name={config.algo.name} learns with the "
-        "loss of a distribution as priority. Set store.priority.initial=max."
+        f"store.priority.initial={priority.initial} gives new steps their TD error, but algo.name={config.algo.name} "
+        "learns with the loss of a distribution as priority. Set store.priority.initial=max."
     ]

@@ -1,4 +1,5 @@
-"""Quantile regression DQN (Dabney 2018a): the return's distribution by its quantiles at fixed fractions, on no fixed support.
+"""Quantile regression DQN (Dabney 2018a):
+the return's distribution by its quantiles at fixed fractions, on no fixed support.
 
     Q(s, a) = mean_i θ_i(s, a)
     a*      = argmax_a Q'(s_{t+k}, a)                                     double: argmax_a Q(s_{t+k}, a)

@@ -1,14 +1,16 @@
-"""Recurrent replay distributed DQN (Kapturowski 2019): double Q-learning with memory, from sequences with a stored state.
+"""Recurrent replay distributed DQN (Kapturowski 2019):
+double Q-learning with memory, from sequences with a stored state.
 
-    q_t, m_{t+1} = Q(s_t, m_t)                      m: the hidden state; m_0 was recorded when acting, then warmed up by burn-in
+    q_t, m_{t+1} = Q(s_t, m_t)                      m: the hidden state; m_0: recorded when acting, then burnt in
     a*_t         = argmax_a Q(s'_t, m_{t+1})        s' the true successor, judged with the memory *after* step t
-    R^n_t        = Σ_{i<k} γ^i r_{t+i} + γ^k (1 − terminated) h⁻¹(Q'(s'_{t+k−1}, a*))        k ≤ n: to the end of episode or sequence
+    R^n_t        = Σ_{i<k} γ^i r_{t+i} + γ^k (1 − terminated) h⁻¹(Q'(s'_{t+k−1}, a*))     k ≤ n: up to an end
     y_t          = h(R^n_t)                         h(x) = sign(x)(√(|x| + 1) − 1) + ε x
     L            = mean w ½ (y_t − q_t(a_t))²       over the learnt rows; w per sequence
     priority     = η max_t |y_t − q_t| + (1 − η) mean_t |y_t − q_t|
 
-Burn-in rows move the memory and are not learnt from; at the start of an episode there is nothing to warm up. With m_0 = 0
-(`stored_state=false`), without burn-in, rescaling, dueling heads and priorities it is DRQN (Hausknecht 2015), with double Q.
+The sum ends with the episode or the sequence. Burn-in rows move the memory and are not learnt from; at the start of an
+episode there is nothing to warm up. With m_0 = 0 (`stored_state=false`), without burn-in, rescaling, dueling heads and
+priorities it is DRQN (Hausknecht 2015), with double Q.
 """
 
 from __future__ import annotations

@@ -1,14 +1,14 @@
 """Randomised ensembled double Q-learning (Chen 2021): SAC with many critics, and so with many updates per step.
 
-    M      ⊂ {1, …, N}                                                               `subset` of them, drawn anew per update
+    M      ⊂ {1, …, N}                                                           `subset` of them, drawn anew per update
     y      = R + γ^k (1 − terminated) (min_{j ∈ M} Q'_j(s', a') − α log π(a'|s')),    a' ~ π(·|s')
     L_Q    = Σ_j E[w ½ (Q_j(s, a) − y)²]
-    L_π    = E[α log π(a|s) − mean_j Q_j(s, a)]                                      every `policy_every` updates, as is L_α
+    L_π    = E[α log π(a|s) − mean_j Q_j(s, a)]                                  every `policy_every` updates, as is L_α
     L_α    = −log α · E[log π(a|s) + H̄],                                             H̄ = −dim(a) unless given
     Q'     ← (1 − τ) Q' + τ Q
 
-How many updates a step brings is `store.updates_per_step`, 20 here unless given. Actions live in [−1, 1] and are rescaled to the
-env's bounds by the rule. The first `warmup` steps are uniform.
+How many updates a step brings is `store.updates_per_step`, 20 here unless given. Actions live in [−1, 1] and are
+rescaled to the env's bounds by the rule. The first `warmup` steps are uniform.
 """
 
 from __future__ import annotations

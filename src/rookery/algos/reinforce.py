@@ -4,9 +4,10 @@
     L_π   = −E[(G_t − V(s_t)) log π(a_t|s_t)] − c_H E[H(π)]
     L_V   = E[½ (V(s_t) − G_t)²]                       `baseline`; without it V = 0 and there is no such network
 
-One update per rollout. An episode that is cut, by a time limit or because the rollout ends before it does, has no known return: with
-the baseline γ^k V(s') stands for the rest. Without it there is nothing to stand for the rest: a time limit counts as an end, and steps of
-episodes that are still running are left out (which favours short episodes, so `rollout` should be several episodes long).
+One update per rollout. An episode that is cut, by a time limit or because the rollout ends before it does, has no known
+return: with the baseline γ^k V(s') stands for the rest. Without it there is nothing to stand for the rest: a time limit
+counts as an end, and steps of episodes that are still running are left out (which favours short episodes, so `rollout`
+should be several episodes long).
 """
 
 from __future__ import annotations

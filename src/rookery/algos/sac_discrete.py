@@ -1,14 +1,14 @@
 """Soft actor-critic for discrete actions (Christodoulou 2019): expectations over the actions take the place of samples.
 
-    V(s')  = Σ_a π(a|s') (min_j Q'_j(s', a) − α log π(a|s'))           over the legal actions
+    V(s')  = Σ_a π(a|s') (min_j Q'_j(s', a) − α log π(a|s'))          over the legal actions
     y      = R + γ^k (1 − terminated) V(s')
     L_Q    = Σ_j E[w ½ (Q_j(s, a) − y)²]
     L_π    = E[Σ_a π(a|s) (α log π(a|s) − min_j Q_j(s, a))]
-    L_α    = log α · E[H(π(·|s)) − H̄(s)],                             H̄(s) = `target_entropy` · log #legal actions of s
+    L_α    = log α · E[H(π(·|s)) − H̄(s)],                            H̄(s) = `target_entropy` · log #legal actions of s
     Q'     ← (1 − τ) Q' + τ Q
 
-A mask of illegal actions (`action_mask`) gives them probability 0, in acting and in all expectations. Acting samples from π, which is
-nearly uniform at the start.
+A mask of illegal actions (`action_mask`) gives them probability 0, in acting and in all expectations.
+Acting samples from π, which is nearly uniform at the start.
 """
 
 from __future__ import annotations

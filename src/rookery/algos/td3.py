@@ -7,8 +7,8 @@
     Q'     ← (1 − τ) Q' + τ Q
     μ'     ← (1 − τ) μ' + τ μ
 
-Actions live in [−1, 1] here and are rescaled to the env's bounds by the rule. Acting adds Gaussian noise to μ(s); the first
-`warmup` steps are uniform.
+Actions live in [−1, 1] here and are rescaled to the env's bounds by the rule.
+Acting adds Gaussian noise to μ(s); the first `warmup` steps are uniform.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""Truncated quantile critics (Kuznetsov 2020): SAC whose critics learn distributions, and whose targets leave out the largest values.
+"""Truncated quantile critics (Kuznetsov 2020):
+SAC whose critics learn distributions, and whose targets leave out the largest values.
 
-    Z_n(s, a)  = {θ_n¹, …, θ_n^M}                                              M quantiles of the return, from each of N critics
+    Z_n(s, a)  = {θ_n¹, …, θ_n^M}                                      M quantiles of the return, from each of N critics
     z_(1) ≤ …  = all N M quantiles of Z'(s', a') sorted, without the N d largest,      a' ~ π(·|s')
     y_i        = R + γ^k (1 − terminated) (z_(i) − α log π(a'|s'))
     L_Z        = Σ_n E[w mean_m mean_i |τ_m − 1{y_i < θ_n^m}| huber(y_i − θ_n^m)],     τ_m = (2 m − 1) / 2 M

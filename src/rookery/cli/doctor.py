@@ -71,7 +71,8 @@ def _lines(found: Diagnosis, command: str) -> Iterator[str]:
     yield f"  mode      {found.mode}"
     yield f"  threads   {found.threads}  ({found.threads_reason})"
     yield f"  engine    {found.engine}, {found.envs} env{'s' * (found.envs != 1)}"
-    yield f"  env step  {duration(found.env_row * 1e3)} for those of one collector, {found.env_computing:.0%} of it computing"
+    row = f"{duration(found.env_row * 1e3)} for those of one collector"
+    yield f"  env step  {row}, {found.env_computing:.0%} of it computing"
     yield f"  quota     {found.quota} CPU{'s' * (found.quota != 1)}"
     yield from _advice(found, command)
     for remark in found.remarks:

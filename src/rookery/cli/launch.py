@@ -111,7 +111,9 @@ def k8s(
 def _described(
     words: list[str] | None, file: Path | None, algo: str | None, env: str | None, seed: int | None
 ) -> tuple[list[str], Config]:
-    """(words for `rookery train`, the config they give): what is wrong must be said now, not when the queue is through."""
+    """(words for `rookery train`, the config they give):
+    what is wrong must be said now, not when the queue is through.
+    """
     named, extra = sources.sort_words(words), sources.as_overrides(algo, env, seed)
     config, _ = sources.described(named, file, extra)
     options = {"-c": file, "--algo": algo, "--env": env, "--seed": seed}
@@ -133,12 +135,14 @@ def _on_gpu(config: Config) -> bool:
 
 
 def _check_room(job: recipes.Job, config: Config, needs_ray: bool = False) -> None:
-    """Collectors for which there is no room would be waited for in vain; machines without collectors would be paid for in vain."""
+    """Collectors for which there is no room would be waited for in vain;
+    machines without collectors would be paid for in vain.
+    """
     pool, (cpus, gpus) = config.pool, job.room
     if job.gpus and not (job.learner_gpu or pool.gpus):
         raise UsageError(
-            f"--gpus {job.gpus}, but nobody would use them: run.device={config.run.device} and pool.gpus=0. Add run.device=cuda, or "
-            "leave --gpus away."
+            f"--gpus {job.gpus}, but nobody would use them: run.device={config.run.device} and pool.gpus=0. "
+            "Add run.device=cuda, or leave --gpus away."
         )
     if not job.gpus and config.run.device.startswith("cuda"):
         raise UsageError(f"run.device={config.run.device}, but --gpus 0. Add --gpus 1.")
@@ -147,14 +151,15 @@ def _check_room(job: recipes.Job, config: Config, needs_ray: bool = False) -> No
     wanted = pool.workers * pool.cpus, pool.workers * pool.gpus
     if job.nodes > 1 and pool.workers < job.nodes:
         raise UsageError(
-            f"--nodes {job.nodes} have room for {int(cpus // (pool.cpus or 1))} collectors, but pool.workers={pool.workers}. Say how "
-            "many: pool.workers=N. Each brings env.num envs, so an on-policy algorithm learns from more steps at a time."
+            f"--nodes {job.nodes} have room for {int(cpus // (pool.cpus or 1))} collectors, but "
+            f"pool.workers={pool.workers}. Say how many: pool.workers=N. Each brings env.num envs, so an on-policy "
+            "algorithm learns from more steps at a time."
         )
     for have, want, what, key in ((cpus, wanted[0], "CPUs", "--cpus"), (gpus, wanted[1], "GPUs", "--gpus")):
         if want > have:
             raise UsageError(
-                f"pool.workers={pool.workers} collectors want {want:g} {what}, but {job.nodes} node(s) leave them {have} "
-                f"(the learner keeps its own). Raise --nodes or {key}, or lower pool.workers."
+                f"pool.workers={pool.workers} collectors want {want:g} {what}, but {job.nodes} node(s) leave them "
+                f"{have} (the learner keeps its own). Raise --nodes or {key}, or lower pool.workers."
             )
 
 

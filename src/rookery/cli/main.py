@@ -1,7 +1,8 @@
 """`rookery`: the command line.
 
-Exit codes: 0 finished · 2 bad config or usage · 3 env or worker failure · 4 checkpoint problem · 5 diverged · 128 + n ended by signal n
-after a checkpoint · 1 anything else. What the user can mend is told in one message without a traceback, unless `--debug` asks for it.
+Exit codes: 0 finished · 2 bad config or usage · 3 env or worker failure · 4 checkpoint problem · 5 diverged · 128 + n
+ended by signal n after a checkpoint · 1 anything else. What the user can mend is told in one message without a
+traceback, unless `--debug` asks for it.
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ app.command("cache")(cache.cache)
 app.add_typer(configs.app, name="config")
 app.add_typer(launch.app, name="launch")
 
-# typer brings its own copy of click or uses the installed one, depending on its version: take the class it really raises.
+# typer brings its own copy of click or uses the installed one, depending on its version:
+# take the class it really raises.
 _ClickException: type[Exception] = next(cls for cls in typer.BadParameter.__mro__ if cls.__name__ == "ClickException")
 
 
@@ -84,7 +86,8 @@ def main() -> None:
 
 
 def _see_current_folder() -> None:
-    """A script, unlike `python -m`, does not see modules of the current folder; `import:` and `--env module:Id` need them.
+    """A script, unlike `python -m`, does not see modules of the current folder;
+    `import:` and `--env module:Id` need them.
 
     At the end of the path, so that no file here hides an installed package.
     """

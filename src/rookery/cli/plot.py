@@ -24,7 +24,8 @@ def plot(
 ) -> None:
     """Draw learning curves: runs that differ only by their seed become one line with a band.
 
-    rookery plot runs/a runs/b · rookery plot runs/verify/cartpole-ppo-* --out ppo.svg · rookery plot cartpole-ppo cartpole-dqn
+    rookery plot runs/a runs/b · rookery plot runs/verify/cartpole-ppo-* --out ppo.svg ·
+    rookery plot cartpole-ppo cartpole-dqn
     """
     if x not in ("steps", "seconds"):
         raise UsageError(f"--x: expected steps or seconds, got {x!r}")
@@ -32,7 +33,8 @@ def plot(
     presets = [name for name in names if not Path(name).is_dir()]
     if presets and (metric is not None or x != "steps"):
         raise UsageError(
-            f"of the preset {presets[0]} only evaluations by env steps are stored, so --metric and --x cannot be given with it"
+            f"of the preset {presets[0]} only evaluations by env steps are stored, "
+            "so --metric and --x cannot be given with it"
         )
     from rookery.studies.curves import grouped, read_run
     from rookery.studies.plot import Words, draw
@@ -70,7 +72,8 @@ def _stored(preset: str) -> tuple[str, str, Curve]:
     found = curves_of(preset)
     if found is None:
         raise UsageError(
-            f"no curves are stored of {preset}: train it (`rookery train {preset} --out runs/{preset}`) and plot the run's folder"
+            f"no curves are stored of {preset}: "
+            f"train it (`rookery train {preset} --out runs/{preset}`) and plot the run's folder"
         )
     env = registry.lookup("preset", preset)["env"]["id"]
     return f"eval/{found.get('figure', 'return')}_mean", env, curve_of(preset, points_of(found), found["gate"])

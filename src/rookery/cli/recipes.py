@@ -1,7 +1,7 @@
 """What a cluster is asked for: a Slurm script, a KubeRay RayJob. Text only; `rookery launch` prints or submits it.
 
-In both, one node (the head) runs the learner, and Ray runs collectors wherever there is room. A job that is stopped and started again
-goes on where it was, since its command says `--on-exists resume`.
+In both, one node (the head) runs the learner, and Ray runs collectors wherever there is room. A job that is stopped and
+started again goes on where it was, since its command says `--on-exists resume`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""What the user pointed at: a preset, a file, an algorithm with an env, or the folder of a run; and how it becomes a Config."""
+"""What the user pointed at: a preset, a file, an algorithm with an env, or the folder of a run;
+and how it becomes a Config.
+"""
 
 from __future__ import annotations
 
@@ -59,7 +61,9 @@ def experiment(words: Words, file: Path | None, extra: Sequence[str], options: M
 
 
 def described(words: Words, file: Path | None, extra: Sequence[str]) -> tuple[Config, Any]:
-    """The config that a command line describes, and the env factory of a Python file; a run's folder stands for its config."""
+    """The config that a command line describes, and the env factory of a Python file;
+    a run's folder stands for its config.
+    """
     if words.preset and Path(words.preset).is_dir() and file is None:
         return run_config(Path(words.preset), [*extra, *words.overrides]), None
     config, factory = make_config(words, file, extra), _code_of(file).get("env")
@@ -142,7 +146,8 @@ def _tree_of(experiment: Any, file: Path) -> Mapping[str, Any]:
     tree = config.dump() if hasattr(config, "dump") else config
     if not isinstance(tree, Mapping):
         raise ConfigError(
-            f"{file}: `experiment` is a {type(experiment).__name__}; expected an Experiment, a Config or a dict of config sections"
+            f"{file}: `experiment` is a {type(experiment).__name__}; "
+            "expected an Experiment, a Config or a dict of config sections"
         )
     return tree
 

@@ -52,7 +52,10 @@ def verify(
 def _verdicts(
     presets: list[str], overrides: list[str], seeds: range | int, out: Path, how: tuple[int | None, int | None, bool]
 ) -> list[Verdict]:
-    """One after the other; all names are checked before anything is trained. `seeds`: a number is the first of the gate's."""
+    """One after the other; all names are checked before anything is trained.
+
+    `seeds`: a number is the first of the gate's.
+    """
     from rookery.run.config.resolve import load_config
     from rookery.studies.gates import EPISODES
     from rookery.studies.verify import Options, gate_of, summary_of, verify

@@ -1,4 +1,7 @@
-"""The names that Rookery itself brings: strings only, so that listing them imports nothing. `registry` is the way to them."""
+"""The names that Rookery itself brings: strings only, so that listing them imports nothing.
+
+`registry` is the way to them.
+"""
 
 from __future__ import annotations
 

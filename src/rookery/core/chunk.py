@@ -37,8 +37,8 @@ class EpisodeEnd:
 class Chunk:
     """Rows [T, B] in numpy arrays.
 
-    The successor of row (t, b) is its entry of final_obs if it ended, else obs[t + 1, b], or last_obs[b] for the last row.
-    A hole (`valid` false) was neither decided nor learnt from, and is never counted.
+    The successor of row (t, b) is its entry of final_obs if it ended, else obs[t + 1, b], or last_obs[b] for the last
+    row. A hole (`valid` false) was neither decided nor learnt from, and is never counted.
     """
 
     rows: dict[str, Tree]  # obs action reward terminated truncated first valid, and extras of the policy such as logp
@@ -56,7 +56,9 @@ class Chunk:
 
 
 class Collected(dict[str, Chunk]):
-    """What one collector collected: player → its chunk, and the counts of the envs, whose steps need not be anybody's rows."""
+    """What one collector collected:
+    player → its chunk, and the counts of the envs, whose steps need not be anybody's rows.
+    """
 
     def __init__(self, chunks: dict[str, Chunk], steps: int, episodes: list[EpisodeEnd]):
         super().__init__(chunks)

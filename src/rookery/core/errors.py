@@ -28,7 +28,9 @@ class EnvError(RookeryError):
 
 
 class LearnerLost(RookeryError):
-    """A process that learns with others died or does not answer; all go on from the last checkpoint, or the run ends."""
+    """A process that learns with others died or does not answer;
+    all go on from the last checkpoint, or the run ends.
+    """
 
     exit_code = 3
 

@@ -1,14 +1,17 @@
 """`plain = True`: what a class promises of its own methods, so that shorter ways may execute them.
 
-    an algorithm   its `outputs` and updates are straight-line tensor code that only calls networks: no branch on data or on a count of calls, nothing
-                   remembered, no gradient of a parameter taken in hand, no other numbers put in a parameter's place
+    an algorithm   its `outputs` and updates are straight-line tensor code that only calls networks: no branch on data
+                   or on a count of calls, nothing remembered, no gradient of a parameter taken in hand, no other
+                   numbers put in a parameter's place
     a module       so are its `forward` and its other methods, while it does not train
 
-Then the operations of one call tell what every other call computes, and a loss needs nothing of a network but its result. Acting without torch
-(`acting.fast_forward`) and updates without modules (`learning.short_path`) rest on it; where nobody promises, torch computes as written.
+Then the operations of one call tell what every other call computes, and a loss needs nothing of a network but its
+result. Acting without torch (`acting.fast_forward`) and updates without modules (`learning.short_path`) rest on it;
+where nobody promises, torch computes as written.
 
-A class speaks for the methods in its own body alone: a subclass that writes one of them anew, or adds one, promises nothing for it unless it
-declares `plain` as well. Where a class comes from is not asked, but for torch's own modules, which cannot declare anything.
+A class speaks for the methods in its own body alone: a subclass that writes one of them anew, or adds one, promises
+nothing for it unless it declares `plain` as well. Where a class comes from is not asked, but for torch's own modules,
+which cannot declare anything.
 """
 
 from __future__ import annotations
@@ -23,7 +26,9 @@ _CALLED_BY_PYTHON = ("__call__", "__getattr__", "__getattribute__")
 
 
 def plain_method(owner: Any, name: str) -> bool:
-    """Whether this method of an object, and every method of its class that its code names in turn, was promised to be plain."""
+    """Whether this method of an object, and every method of its class that its code names in turn,
+    was promised to be plain.
+    """
     kind, waiting, seen = type(owner), [name], {name}
     while waiting:
         method = waiting.pop()

@@ -2,8 +2,8 @@
 
     kind → name → "module:attribute" and one sentence
 
-Listing imports nothing; `lookup` imports the one module that defines the thing. Users add to it with `register`, usually in a
-module that their config names under `import:`.
+Listing imports nothing; `lookup` imports the one module that defines the thing.
+Users add to it with `register`, usually in a module that their config names under `import:`.
 """
 
 from __future__ import annotations
@@ -149,12 +149,17 @@ def _moved(name: str) -> Any:
 
 
 def imported() -> tuple[str, ...]:
-    """Modules of users that were imported here, in order: another process must import them too to know the same names."""
+    """Modules of users that were imported here, in order:
+    another process must import them too to know the same names.
+    """
     return tuple(_IMPORTED)
 
 
 def import_again(names: Iterable[str]) -> None:
-    """In another process, what `imported()` said there. What cannot be found any more is passed over: whoever needs it is told so."""
+    """In another process, what `imported()` said there.
+
+    What cannot be found any more is passed over: whoever needs it is told so.
+    """
     for name in names:
         with suppress(ConfigError):
             import_module(name)

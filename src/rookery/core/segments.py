@@ -1,7 +1,9 @@
-"""Segments: a large array of a state, kept in pieces of its first axis, so that a checkpoint need not write again what it wrote before.
+"""Segments: a large array of a state, kept in pieces of its first axis,
+so that a checkpoint need not write again what it wrote before.
 
-Whoever owns the array says which pieces have changed (`forget`), whoever writes or reads a piece says which bytes it was (`know`). A piece
-whose hash is known is, bit for bit, the file with that hash: it does not matter which save wrote it, and whether that save succeeded.
+Whoever owns the array says which pieces have changed (`forget`), whoever writes or reads a piece says which bytes it
+was (`know`). A piece whose hash is known is, bit for bit, the file with that hash: it does not matter which save wrote
+it, and whether that save succeeded.
 """
 
 from __future__ import annotations
@@ -10,7 +12,10 @@ import numpy as np
 
 
 class Segments:
-    """Pieces of `rows` rows of an array (the last may be shorter). `known` belongs to the owner and outlives this object."""
+    """Pieces of `rows` rows of an array (the last may be shorter).
+
+    `known` belongs to the owner and outlives this object.
+    """
 
     def __init__(self, array: np.ndarray, rows: int, known: dict[int, tuple[int, str]]):
         self.array: np.ndarray | None = array

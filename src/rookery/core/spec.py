@@ -52,7 +52,8 @@ def spec_of(space: Any, where: str = "the space") -> Tree:
     if isinstance(space, spaces.MultiDiscrete):
         if np.ndim(space.nvec) != 1:
             raise ConfigError(
-                f"{where} is MultiDiscrete({space.nvec.tolist()}): only one dimension is supported. Flatten it with a wrapper."
+                f"{where} is MultiDiscrete({space.nvec.tolist()}): only one dimension is supported. "
+                "Flatten it with a wrapper."
             )
         if np.any(space.start):
             raise ConfigError(
@@ -91,7 +92,9 @@ def describe(spec: Tree) -> str:
 
 
 def is_mask(path: str) -> bool:
-    """Whether a leaf of an observation, by its path, is the action mask: it belongs to one step and is never stacked."""
+    """Whether a leaf of an observation, by its path, is the action mask:
+    it belongs to one step and is never stacked.
+    """
     return path == MASK
 
 
@@ -115,13 +118,14 @@ def _stacked_leaf(leaf: Leaf, stack: int, path: str) -> Leaf:
         channels_first, gray = leaf.shape[0] < leaf.shape[2], leaf.shape[2] == 1
         if not channels_first and not gray:
             raise ConfigError(
-                f"env.stack={stack} cannot stack {where} of shape {leaf.shape}: images need their channels first, [C, H, W], or none. "
-                "Turn the axes with a wrapper."
+                f"env.stack={stack} cannot stack {where} of shape {leaf.shape}: "
+                "images need their channels first, [C, H, W], or none. Turn the axes with a wrapper."
             )
         shape = (stack * leaf.shape[0], *leaf.shape[1:]) if channels_first else (stack, *leaf.shape[:2])
     if leaf.kind == "multi_discrete":
         raise ConfigError(
-            f"env.stack={stack} cannot stack {where}, which is {describe(leaf)}: Box, Discrete and MultiBinary can be stacked."
+            f"env.stack={stack} cannot stack {where}, which is {describe(leaf)}: "
+            "Box, Discrete and MultiBinary can be stacked."
         )
     low, high = (
         None if bound is None else np.repeat(bound[None], stack, axis=0).reshape(shape)

@@ -1,4 +1,7 @@
-"""Whether somebody looks at torch's operations: a trace, quick acting's recorder, a function transform. Shorter ways step aside for them."""
+"""Whether somebody looks at torch's operations: a trace, quick acting's recorder, a function transform.
+
+Shorter ways step aside for them.
+"""
 
 from __future__ import annotations
 

@@ -108,7 +108,7 @@ def _check_sequences(needs: StoreNeeds) -> None:
     length, columns = window.burn_in + window.length, needs.columns
     if section.capacity < length * columns:
         raise ConfigError(
-            f"store.capacity={section.capacity} is {section.capacity // columns} steps for each of the {columns} seats, "
-            f"but a sequence (algo.burn_in + algo.sequence) has {length}: none would ever be complete. "
-            f"Raise store.capacity to at least {length * columns}."
+            f"store.capacity={section.capacity} is {section.capacity // columns} steps for each of the {columns} "
+            f"seats, but a sequence (algo.burn_in + algo.sequence) has {length}: none would ever be complete. Raise "
+            f"store.capacity to at least {length * columns}."
         )

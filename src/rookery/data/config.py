@@ -22,7 +22,9 @@ class HindsightConfig(Section):
 
 
 class PriorityConfig(Section):
-    """`store.priority` of an off-policy algorithm: a mapping, however short, turns prioritised sampling on; null: uniform."""
+    """`store.priority` of an off-policy algorithm:
+    a mapping, however short, turns prioritised sampling on; null: uniform.
+    """
 
     alpha: Annotated[float, Field(ge=0, le=1)] = 0.6  # P ∝ p^alpha; without any key of store.priority: uniform
     beta: Schedule = Schedule(kind="linear", start=0.4, end=1.0)  # importance weights (N P)^−beta; above 1 counts as 1
@@ -66,13 +68,13 @@ class ReplayConfig(Section):
     def _fits(self) -> ReplayConfig:
         if self.batch_size > self.min_fill:
             raise ValueError(
-                f"store.batch_size={self.batch_size} is larger than store.min_fill={self.min_fill}: the first sample would repeat items. "
-                f"Raise min_fill to at least {self.batch_size} or lower batch_size."
+                f"store.batch_size={self.batch_size} is larger than store.min_fill={self.min_fill}: the first sample "
+                f"would repeat items. Raise min_fill to at least {self.batch_size} or lower batch_size."
             )
         if self.min_fill > self.capacity:
             raise ValueError(
-                f"store.min_fill={self.min_fill} is larger than store.capacity={self.capacity}: learning would start after the first steps "
-                f"were overwritten. Raise capacity to at least {self.min_fill} or lower min_fill."
+                f"store.min_fill={self.min_fill} is larger than store.capacity={self.capacity}: learning would start "
+                f"after the first steps were overwritten. Raise capacity to at least {self.min_fill} or lower min_fill."
             )
         if self.demonstrations is not None:
             try:

@@ -1,7 +1,8 @@
-"""Kinds of stores: what an algorithm names as its `store_kind`, the section of the config behind it, and how one is made.
+"""Kinds of stores: what an algorithm names as its `store_kind`,
+the section of the config behind it, and how one is made.
 
-Whatever must be known of a store before there is one is a fact of its kind; everything else the store answers itself. Names of modules only,
-so that a config can be read without them.
+Whatever must be known of a store before there is one is a fact of its kind; everything else the store answers itself.
+Names of modules only, so that a config can be read without them.
 """
 
 from __future__ import annotations

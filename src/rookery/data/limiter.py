@@ -2,7 +2,8 @@
 
     granted = ⌊ratio · max(0, inserted − min_fill)⌋        credit = granted − updates
 
-The ratio is kept as a fraction of integers, so the count is exact however long the run is and however the inserts are cut into chunks.
+The ratio is kept as a fraction of integers, so the count is exact however long the run is and however the
+inserts are cut into chunks.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Mixture: every batch is composed of fixed shares of rows from several stores.
 
-The first store is the living one: it takes the chunks of the collectors and decides when learning may happen. Each store draws in its own
-way and as many rows as it was made for; the mixture lays them one after the other into one batch, whose tensors are the same objects every
-time, and gives each store back its own keys with its own rows of what the update answered.
+The first store is the living one: it takes the chunks of the collectors and decides when learning may happen.
+Each store draws in its own way and as many rows as it was made for; the mixture lays them one after the other
+into one batch, whose tensors are the same objects every time, and gives each store back its own keys with its own
+rows of what the update answered.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ class Mixture(Store):
     def __init__(self, stores: Mapping[str, Store], shares: Mapping[str, float]):
         if not stores or list(stores) != list(shares) or abs(sum(shares.values()) - 1) > NEARLY:
             raise UsageError(
-                f"a mixture needs a share for each of its stores, and shares that add up to 1; got stores {list(stores)} and shares {dict(shares)}."
+                "a mixture needs a share for each of its stores, and shares that add up to 1; "
+                f"got stores {list(stores)} and shares {dict(shares)}."
             )
         self._stores, self._shares = dict(stores), dict(shares)
         self._main = next(iter(self._stores.values()))
@@ -75,7 +77,8 @@ class Mixture(Store):
                 raise UsageError(f"store '{name}' hands out {found}, the first one {wanted}: they cannot be one batch.")
             if abs(count - self._shares[name] * sum(counts)) > NEARLY * sum(counts):
                 raise UsageError(
-                    f"store '{name}' hands out {count} of {sum(counts)} rows, which is not its share of {self._shares[name]:g}."
+                    f"store '{name}' hands out {count} of {sum(counts)} rows, "
+                    f"which is not its share of {self._shares[name]:g}."
                 )
         self._cuts = [0, *np.cumsum(counts).tolist()]
         arrays = {

@@ -1,6 +1,7 @@
 """RolloutStore: each row is learnt from once, in one batch [T, B] of all collectors.
 
-Chunks may have any length: what is longer than the batch waits for the next one. Rows are copied once, into buffers that torch shares.
+Chunks may have any length: what is longer than the batch waits for the next one.
+Rows are copied once, into buffers that torch shares.
 """
 
 from __future__ import annotations
@@ -21,14 +22,17 @@ NEEDED = ("obs", "action", "reward", "terminated", "truncated", "first", "valid"
 
 
 class RolloutStore(Store):
-    """A `Store` that is ready when every collector has delivered `rows` rows; `columns` counts those of all collectors."""
+    """A `Store` that is ready when every collector has delivered `rows` rows;
+    `columns` counts those of all collectors.
+    """
 
     once = True
 
     def __init__(self, rows: int, columns: int, collectors: int = 1):
         if columns % collectors or rows < 1:
             raise ConfigError(
-                f"a rollout of {rows} rows and {columns} columns cannot be shared by {collectors} collectors: they need equally many columns."
+                f"a rollout of {rows} rows and {columns} columns cannot be shared by {collectors} collectors: "
+                "they need equally many columns."
             )
         self.rows, self.columns, self.collectors, self.width = rows, columns, collectors, columns // collectors
         self._filled = [0] * collectors  # rows in the buffers
@@ -65,10 +69,13 @@ class RolloutStore(Store):
         return all(filled == self.rows for filled in self._filled)
 
     def sample(self) -> tuple[dict[str, Tree], None]:
-        """All rows [T, B], with last_obs [B, …], final_obs [K, …] and final_at [K, 2]; valid until the next `add` or `sample`."""
+        """All rows [T, B], with last_obs [B, …], final_obs [K, …] and final_at [K, 2];
+        valid until the next `add` or `sample`.
+        """
         if not self.ready():
             raise UsageError(
-                f"a rollout of {self.rows} rows is not complete: the collectors delivered {self._filled}. Call sample() only when ready() is true."
+                f"a rollout of {self.rows} rows is not complete: the collectors delivered {self._filled}. "
+                "Call sample() only when ready() is true."
             )
         self._begin_next()
         self._handed_out = True
@@ -87,7 +94,9 @@ class RolloutStore(Store):
         return {}
 
     def metrics(self) -> dict[str, float]:
-        """size [steps waiting], fill [fraction of the next batch], staleness [updates between the collectors' newest weights]."""
+        """size [steps waiting], fill [fraction of the next batch],
+        staleness [updates between the collectors' newest weights].
+        """
         filled = [min(_rows(chunks), self.rows) for chunks in self._backlog] if self._handed_out else self._filled
         staleness = max(self._versions) - sum(self._versions) / self.collectors
         return {"size": float(self.size), "fill": sum(filled) / (self.rows * self.collectors), "staleness": staleness}
@@ -163,7 +172,9 @@ class RolloutStore(Store):
         self._filled[number] = end
 
     def _cut(self, number: int, column: int, at: int) -> None:
-        """Another episode begins in row `at`: if the last one did not end, it is cut at what would have been acted on next."""
+        """Another episode begins in row `at`: if the last one did not end,
+        it is cut at what would have been acted on next.
+        """
         rows = np.flatnonzero(self._buffer["valid"][:at, column])
         if not len(rows) or self._buffer["terminated"][rows[-1], column] or self._buffer["truncated"][rows[-1], column]:
             return
@@ -212,7 +223,10 @@ class RolloutStore(Store):
         return Chunk(rows, last, final_obs, at, self._versions[number], number)
 
     def state(self) -> dict[str, Any]:
-        """The rows that were not handed out, as chunks. Large arrays are views: write or copy them before the next `add`."""
+        """The rows that were not handed out, as chunks.
+
+        Large arrays are views: write or copy them before the next `add`.
+        """
         chunks = (
             []
             if self._handed_out or not self._buffer

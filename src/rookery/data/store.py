@@ -38,7 +38,9 @@ class Store(ABC):
 
     @abstractmethod
     def sample(self) -> tuple[dict[str, Tree], Any]:
-        """(batch of torch tensors, keys for `feedback`); the tensors are valid until the next call of `sample` or `add`."""
+        """(batch of torch tensors, keys for `feedback`);
+        the tensors are valid until the next call of `sample` or `add`.
+        """
 
     @abstractmethod
     def feedback(self, keys: Any, outputs: dict[str, Any]) -> None:

@@ -2,11 +2,13 @@
 
 1  a trial of the config: shares of the time, steps per second
 2  candidates (`rookery.doctor.suggestions`), each with a predicted gain
-3  of those that promise something, most first, a trial beside one of the config as it is, in turns, so that other load on the
-   machine hits both: measured gain = median over the turns of (time of a step as it is / time of a step changed)
+3  of those that promise something, most first, a trial beside one of the config as it is, in turns, so that other
+   load on the machine hits both:
+   measured gain = median over the turns of (time of a step as it is / time of a step changed)
 4  what gains more than 5 % is advised; what changes learning is never advised, only told
 
-Where work is done (`rookery.doctor.placement`) is predicted from the envs of one collector stepped alone (`rookery.doctor.env_timing`).
+Where work is done (`rookery.doctor.placement`) is predicted from the envs of one collector stepped alone
+(`rookery.doctor.env_timing`).
 """
 
 from __future__ import annotations
@@ -220,7 +222,9 @@ def _untried(candidate: Candidate, told: str = "") -> Outcome:
 def _together(
     trial: Trial, outcomes: list[Outcome], seconds: float, folder: Path, env: EnvFactory | None
 ) -> list[Outcome]:
-    """Gains do not multiply: if several changes are advised, all of them at once (of two that exclude each other, the better)."""
+    """Gains do not multiply: if several changes are advised,
+    all of them at once (of two that exclude each other, the better).
+    """
     chosen: list[Outcome] = []
     for outcome in sorted(outcomes, key=lambda o: -(o.measured or 0)):
         if outcome.advised and not any(_rivals(outcome, other) for other in chosen):

@@ -1,9 +1,11 @@
-"""The envs of one collector, stepped by themselves in this process: how long a row takes, and how much of that is computing.
+"""The envs of one collector, stepped by themselves in this process:
+how long a row takes, and how much of that is computing.
 
     wall = computing + sleep + waiting for a CPU that others have
 
-Computing is the CPU time of this process, waiting is what the kernel counts as such (/proc/self/schedstat), sleep is the rest: an env that
-waits for a network, a clock or another process. Sleep can be shared by any number of processes, computing by as many as there are CPUs.
+Computing is the CPU time of this process, waiting is what the kernel counts as such (/proc/self/schedstat), sleep is
+the rest: an env that waits for a network, a clock or another process. Sleep can be shared by any number of processes,
+computing by as many as there are CPUs.
 """
 
 from __future__ import annotations
@@ -58,7 +60,9 @@ class Watch:
 
 
 def step_alone(trainer: Trainer, env: Any, seconds: float) -> Row:
-    """Envs as those of one collector of the trainer, whatever pool and env.workers say, stepped with its present policy."""
+    """Envs as those of one collector of the trainer, whatever pool and env.workers say,
+    stepped with its present policy.
+    """
     with closing(_collector(trainer, env)) as collector, one_thread():
         knobs = {name: Message(player.learner.updates, player.knob_values) for name, player in trainer.players.items()}
         collector.load(knobs)

@@ -25,7 +25,9 @@ def remarks(config: Config, quota: int, saved: tuple[int, float] | None, root: P
 
 
 def idle_seconds(root: Path = Path("/")) -> float | None:
-    """Seconds that CPUs of this machine had nothing to do since it was started, all of them together; None where nobody says."""
+    """Seconds that CPUs of this machine had nothing to do since it was started,
+    all of them together; None where nobody says.
+    """
     try:
         fields = (root / "proc/stat").read_text().splitlines()[0].split()
         return (int(fields[4]) + int(fields[5])) / os.sysconf("SC_CLK_TCK")  # idle, and waiting for a disk
@@ -37,8 +39,9 @@ def _load(quota: int, root: Path) -> Iterator[str]:
     load = _first_number(root / "proc/loadavg")
     if load is not None and load > quota + 0.5:
         yield (
-            f"other work is running: load {load:.1f} on {quota} CPU{'s' * (quota != 1)}. What was measured is uncertain, and more than one "
-            "thread would wait for CPUs that are taken: try again when the machine is quiet"
+            f"other work is running: load {load:.1f} on {quota} CPU{'s' * (quota != 1)}. What was "
+            "measured is uncertain, and more than one thread would wait for CPUs that are taken: try "
+            "again when the machine is quiet"
         )
 
 

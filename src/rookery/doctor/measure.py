@@ -1,10 +1,11 @@
 """Trial: a config trained for a few seconds, to see what its time goes into. Leaves nothing behind.
 
-    cost of an env step = env + act + transport + store + update + other       measured in whole rounds that end with an update
-                        + eval / eval.every_steps + …                           what happens seldom: timed once, shared out
+    cost of an env step = env + act + transport + store + update + other    in whole rounds that end with an update
+                        + eval / eval.every_steps + …                        what happens seldom: timed once, shared out
 
-The phases are the trainer's own clock (`rookery.run.report.clock`). What comes before the first updates (building, compiling, filling the
-replay) is not counted. Limits, goals and a long `store.min_fill` of the config are lifted; its batches and networks are as they are.
+The phases are the trainer's own clock (`rookery.run.report.clock`). What comes before the first updates (building,
+compiling, filling the replay) is not counted. Limits, goals and a long `store.min_fill` of the config are lifted; its
+batches and networks are as they are.
 """
 
 from __future__ import annotations
@@ -97,7 +98,9 @@ class Trial:
         return updates / max(self.trainer.steps - self._start["steps"], 1)
 
     def time_seldom(self, patience: float) -> None:
-        """Time one evaluation, checkpoint and report; an evaluation that would take longer than `patience` seconds is estimated."""
+        """Time one evaluation, checkpoint and report;
+        an evaluation that would take longer than `patience` seconds is estimated.
+        """
         before = self._now()
         self.seldom = {"eval": self._eval(patience), "checkpoint": self._checkpoint(), "log": self._log()}
         self._start = {name: self._start[name] + now - before[name] for name, now in self._now().items()}

@@ -1,12 +1,13 @@
 """Candidates that change where work is done: envs in processes, collectors in processes, several learners.
 
-    envs of a collector in p processes   sleep · ⌈n/p⌉/n + computing · max(⌈n/p⌉/n, 1/quota) + hand-over(p)         n: envs
+    envs of a collector in p processes   sleep · ⌈n/p⌉/n + computing · max(⌈n/p⌉/n, 1/quota) + hand-over(p)      n: envs
     collectors in N processes            sleep / N + computing / min(N, quota) + hand-over(N) / rows of a round
     asynchronously                       the longer of collecting and learning, not their sum
     two learners                         half of an update + exchange
 
-Sleep is shared by as many processes as there are envs, computing by as many as there are CPUs: p = quota / share of computing. The hand-overs
-are what bench/workers.py, bench/learners.py and rounds of CartPole showed on a machine with 2 cores; trials decide.
+Sleep is shared by as many processes as there are envs, computing by as many as there are CPUs: p = quota / share
+of computing. The hand-overs are what bench/workers.py, bench/learners.py and rounds of CartPole showed on a
+machine with 2 cores; trials decide.
 """
 
 from __future__ import annotations
@@ -73,7 +74,9 @@ def _described(config: Config, finding: Finding) -> str:
 
 
 def _envs_faster(config: Config, finding: Finding, row: float, most: float = math.inf) -> float:
-    """Gain if a row of every collector takes so long, `most` times shorter at most; evaluations step their envs in the same way."""
+    """Gain if a row of every collector takes so long, `most` times shorter at most;
+    evaluations step their envs in the same way.
+    """
     now = finding.shares["env"] * finding.step * config.env.num * _at_once(config)
     times = min(max(now, 1.0) / max(row, 1.0), most)
     return amdahl(finding.shares, {"env": times, "eval": min(max(times, 1.0), float(config.eval.num))})
@@ -178,7 +181,9 @@ def local_pool(config: Config, finding: Finding) -> Candidate | None:
 
 
 def asynchronous(config: Config, finding: Finding) -> Candidate | None:
-    """Where the algorithm allows it; `pool.ahead=1` keeps the ratio of updates and steps, so that speeds can be compared."""
+    """Where the algorithm allows it;
+    `pool.ahead=1` keeps the ratio of updates and steps, so that speeds can be compared.
+    """
     allowed = all(not p.store_kind.once or p.algorithm.corrects_lag for p in config.views.values())
     if not allowed or config.pool.mode == "async" or config.train.max_episodes is not None or not finding.step:
         return None

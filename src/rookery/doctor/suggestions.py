@@ -1,10 +1,12 @@
-"""Candidates: changes of a config that may make it faster, each with the gain that its share of the time lets one expect.
+"""Candidates: changes of a config that may make it faster,
+each with the gain that its share of the time lets one expect.
 
     gain = 1 / (1 − share + share / factor)        Amdahl 1967; factor: how much faster that share becomes
 
-One more function in CANDIDATES is one more piece of advice: it looks at a config and at where its time goes, and returns a
-Candidate, or None where the change is impossible or is there already. What a change cannot know by itself (an engine that the
-env does not have, minibatches that no longer divide) is found out when its trial is built, and the candidate is dropped.
+One more function in CANDIDATES is one more piece of advice: it looks at a config and at where its time goes, and
+returns a Candidate, or None where the change is impossible or is there already. What a change cannot know by
+itself (an engine that the env does not have, minibatches that no longer divide) is found out when its trial is
+built, and the candidate is dropped.
 """
 
 from __future__ import annotations

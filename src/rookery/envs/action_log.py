@@ -1,13 +1,14 @@
 """Putting an env back where it was: replaying its actions since the reset, or handing it its own snapshot.
 
-`episode` (any env that is deterministic given the seed of `reset`): seed + actions since the reset. `snapshot` (documented protocol):
-every layer of the env that has state offers
+`episode` (any env that is deterministic given the seed of `reset`): seed + actions since the reset.
+`snapshot` (documented protocol): every layer of the env that has state offers
 
     snapshot() -> dict of arrays and JSON values         all of it, the random generator included; changes nothing
     restore_snapshot(state) -> None
 
-A layer is an env or a wrapper; a wrapper's snapshot covers that wrapper alone, or with `snapshot_is_whole = True` all inside. TimeLimit is known, as are stateless wrappers. If any
-other wrapper is around the env, its state would be lost, so the env is replayed instead.
+A layer is an env or a wrapper; a wrapper's snapshot covers that wrapper alone, or with `snapshot_is_whole = True` all
+inside. TimeLimit is known, as are stateless wrappers. If any other wrapper is around the env, its state would be lost,
+so the env is replayed instead.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """From the algorithm's actions to the env's: arrays [B, …] become what each env's action space holds.
 
-Algorithms count discrete choices from 0 and may leave a Box; the env gets `start + a`, and box actions clipped to the bounds and, where
-the box holds whole numbers, rounded. What an env gets is always a fresh copy: it may keep or change it.
+Algorithms count discrete choices from 0 and may leave a Box; the env gets `start + a`, and box actions
+clipped to the bounds and, where the box holds whole numbers, rounded. What an env gets is always a fresh
+copy: it may keep or change it.
 """
 
 from __future__ import annotations

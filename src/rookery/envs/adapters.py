@@ -15,7 +15,8 @@ from rookery.core.errors import ConfigError
 class FourTuple(gymnasium.Env):
     """An env with `reset() -> obs` and `step(action) -> obs, reward, done, info` as a gymnasium env.
 
-    `info["TimeLimit.truncated"]` tells a time limit from an end of the task. The seed goes to `seed(…)` if there is one.
+    `info["TimeLimit.truncated"]` tells a time limit from an end of the task.
+    The seed goes to `seed(…)` if there is one.
     """
 
     def __init__(self, env: Any):

@@ -1,8 +1,9 @@
 """The boundary: every observation and reward is checked, cast and copied where it leaves an env.
 
-Always, at about a microsecond per step: keys, shape, kind of dtype, range of discrete values, NaN and infinity. Observations are
-copied into preallocated buffers [B, …], so an env that reuses its array changes nothing. Discrete values are stored counted from 0.
-Finiteness is tested for all envs at once by one dot product; only if that fails does the slow search for the culprit start.
+Always, at about a microsecond per step: keys, shape, kind of dtype, range of discrete values, NaN and infinity.
+Observations are copied into preallocated buffers [B, …], so an env that reuses its array changes nothing. Discrete
+values are stored counted from 0. Finiteness is tested for all envs at once by one dot product; only if that fails does
+the slow search for the culprit start.
 """
 
 from __future__ import annotations
@@ -100,7 +101,9 @@ class Receiver:
         return None
 
     def look_closely(self, i: int) -> None:
-        """The full check, for the first observations of an env: leaving the bounds of a Box is told once, not an error."""
+        """The full check, for the first observations of an env:
+        leaving the bounds of a Box is told once, not an error.
+        """
         for part in self.parts:
             low, high = part.leaf.low, part.leaf.high
             if low is None or high is None or part.where in self._told:
@@ -286,7 +289,9 @@ def _coerced(value: Any, shape: tuple[int, ...], dtype: np.dtype, kinds: str, wh
 
 
 def _in_range(array: np.ndarray, leaf: Leaf) -> bool:
-    """0 ≤ value < size for multi-discrete and multi-binary arrays; one comparison, as negative numbers are huge unsigned ones."""
+    """0 ≤ value < size for multi-discrete and multi-binary arrays;
+    one comparison, as negative numbers are huge unsigned ones.
+    """
     if leaf.kind == "multi_binary":
         return bool((array.view(np.uint8) <= 1).all())
     return bool((array.view(np.uint64) < np.asarray(leaf.sizes, np.uint64)).all())

@@ -1,4 +1,6 @@
-"""FaultConfig: how long envs may take and how often they may fail. Patience and Renewal: the account of one worker, of one env.
+"""FaultConfig: how long envs may take and how often they may fail.
+
+Patience and Renewal: the account of one worker, of one env.
 
 strain after a failure = max(strain before − steps since then / FORGIVING, 0) + 1        at most `renewals` is borne
 """
@@ -78,7 +80,9 @@ class Renewal:
         self._patience, self._last = Patience(faults), 0
 
     def __call__(self, error: Raised, steps: int, anew: Callable[[], None]) -> int:
-        """`anew` puts another env in its place and may raise `Raised`; returns how often it was called. `steps`: done so far."""
+        """`anew` puts another env in its place and may raise `Raised`;
+        returns how often it was called. `steps`: done so far.
+        """
         for times in range(1, 1_000_000):
             patience, limit = self._patience, self._patience.faults.renewals
             borne, self._last = patience.bears(steps - self._last), steps

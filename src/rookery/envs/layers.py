@@ -1,8 +1,8 @@
-"""Layers: what the built-in wrappers change for one agent. `wrappers` puts them around gymnasium envs, `multi.wrapped` around every
-agent of an env with several.
+"""Layers: what the built-in wrappers change for one agent. `wrappers` puts them around gymnasium envs,
+`multi.wrapped` around every agent of an env with several.
 
-In a step a layer hears, in this order: `tick`, the agent's action (`act`), its reward (`pay`), what it sees then (`see`). An agent that
-has no turn neither acts nor sees, but time goes on for it and it may be paid.
+In a step a layer hears, in this order: `tick`, the agent's action (`act`), its reward (`pay`), what it sees then
+(`see`). An agent that has no turn neither acts nor sees, but time goes on for it and it may be paid.
 """
 
 from __future__ import annotations
@@ -93,8 +93,8 @@ class RescaledAction(Layer):
         finite = isinstance(space, spaces.Box) and np.isfinite(space.low).all() and np.isfinite(space.high).all()
         if not finite or low >= high:
             raise ConfigError(
-                f"action_rescale maps [{low}, {high}] to the bounds of a Box with finite bounds; the action space is {space}. "
-                "Leave it out, or give the env's actions bounds."
+                f"action_rescale maps [{low}, {high}] to the bounds of a Box with finite bounds; "
+                f"the action space is {space}. Leave it out, or give the env's actions bounds."
             )
         assert isinstance(space, spaces.Box)
         as_bound = np.dtype(space.dtype).type
@@ -105,14 +105,17 @@ class RescaledAction(Layer):
 
 
 class TimeLeft(Layer):
-    """The share of the time limit that is left, 1 … 0, at the end of a vector or as `time_left` in a Dict observation."""
+    """The share of the time limit that is left, 1 … 0,
+    at the end of a vector or as `time_left` in a Dict observation.
+    """
 
     def __init__(self, inside: Inside, limit: int | None = None):
         super().__init__(inside)
         self.limit: int = limit or inside.limit or 0
         if self.limit < 1:
             raise ConfigError(
-                "time_awareness: the env has no time limit. Set env.max_episode_steps, or give the wrapper its `limit` in steps."
+                "time_awareness: the env has no time limit. "
+                "Set env.max_episode_steps, or give the wrapper its `limit` in steps."
             )
         self.elapsed = 0
         space, share = inside.obs_space, spaces.Box(0.0, 1.0, (1,), np.float32)
@@ -123,7 +126,8 @@ class TimeLeft(Layer):
             self.obs_space = spaces.Box(low.astype(np.float32), high.astype(np.float32), dtype=np.float32)
         else:
             raise ConfigError(
-                f"time_awareness needs a vector of floats or a Dict observation, got {space}. Put it into a Dict with a wrapper."
+                f"time_awareness needs a vector of floats or a Dict observation, got {space}. "
+                "Put it into a Dict with a wrapper."
             )
 
     def begin(self) -> None:
@@ -138,8 +142,8 @@ class TimeLeft(Layer):
 
 
 class PreviousDecision(Layer):
-    """The agent's action before (one-hot where it is discrete) and all that it received since, beside the observation; zeros
-    until it has acted.
+    """The agent's action before (one-hot where it is discrete) and all that it received since, beside the observation;
+    zeros until it has acted.
 
     A Dict observation keeps its keys; any other becomes the entry `obs`.
     """

@@ -1,7 +1,8 @@
-"""Settings: calls with arguments that the methods of envs got (`foreach_env("set_phase", 2)`), so that a restored env gets them again.
+"""Settings: calls with arguments that the methods of envs got (`foreach_env("set_phase", 2)`),
+so that a restored env gets them again.
 
-A replayed episode is exact only if the env is told the same at the same steps: before its reset what held then, and during it what
-came in between. Of several calls of one method only the last before the reset counts.
+A replayed episode is exact only if the env is told the same at the same steps: before its reset what held then, and
+during it what came in between. Of several calls of one method only the last before the reset counts.
 """
 
 from __future__ import annotations
@@ -23,7 +24,9 @@ class Settings:
         self._during: list[list[tuple[int, Call]]] = [[] for _ in range(num)]  # (steps of the episode done, call)
 
     def note(self, name: str, args: Any, kwargs: Any, lengths: list[int]) -> bool:
-        """Remember a call that came after so many steps of each env's episode; false if it holds what cannot be saved."""
+        """Remember a call that came after so many steps of each env's episode;
+        false if it holds what cannot be saved.
+        """
         try:
             call = (name, plain(list(args)), plain(dict(kwargs)))
         except TypeError:
@@ -56,7 +59,9 @@ class Settings:
 
 
 def told_in(state: dict[str, Any]) -> dict[str, Call]:
-    """Method → its last call, from the saved state of a vector env: of the first of its envs that knows, since all were told the same."""
+    """Method → its last call, from the saved state of a vector env:
+    of the first of its envs that knows, since all were told the same.
+    """
     found = Settings(1)
     for saved in (state, *state.get("envs", {}).values()):
         if saved.get("settings"):

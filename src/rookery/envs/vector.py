@@ -1,7 +1,8 @@
 """VectorEnv: B copies of a task, stepped together.
 
-`Step.obs` holds the observation to act on next, `Step.final` the true successor of every step that ended an episode: the two never
-mix, so truncation is right by construction. Engines: `inprocess.InProcess`, `native.Native`, `gymvector.FromVector`.
+`Step.obs` holds the observation to act on next, `Step.final` the true successor of every step that ended an
+episode: the two never mix, so truncation is right by construction. Engines: `inprocess.InProcess`,
+`native.Native`, `gymvector.FromVector`.
 """
 
 from __future__ import annotations
@@ -82,7 +83,9 @@ class VectorEnv(ABC):
 
     @abstractmethod
     def step(self, action: Tree, steps: int | None = None, episodes: int | None = None) -> Step:
-        """Step with action [B, …]: only the first `steps` envs, or until `episodes` of them ended; the others are holes."""
+        """Step with action [B, …]:
+        only the first `steps` envs, or until `episodes` of them ended; the others are holes.
+        """
 
     @abstractmethod
     def call(self, name: str, *args: Any, **kwargs: Any) -> list[Any]:
@@ -113,7 +116,9 @@ class VectorEnv(ABC):
 
 
 def closely(receiver: Receiver, i: int, writers: list[Callable[[int, Any], None]]) -> Callable[[int, Any], None]:
-    """A writer of env i with the full check, which gives way to the plain one in `writers` after the first observations."""
+    """A writer of env i with the full check,
+    which gives way to the plain one in `writers` after the first observations.
+    """
     left = CLOSELY
 
     def write(i: int, obs: Any) -> None:
@@ -134,6 +139,7 @@ def same_spaces(envs: Sequence[gymnasium.Env], name: str) -> None:
         spec = spec_of(env.observation_space), spec_of(env.action_space)
         if spec != expected or env.action_space != spaces:
             raise ConfigError(
-                f"env {i} ({name}) has other spaces than env 0: observations {describe(spec[0])}, actions {env.action_space}; "
-                f"expected {describe(expected[0])} and {spaces}. Envs of one run must have equal spaces."
+                f"env {i} ({name}) has other spaces than env 0: observations {describe(spec[0])}, "
+                f"actions {env.action_space}; expected {describe(expected[0])} and {spaces}. Envs of "
+                "one run must have equal spaces."
             )

@@ -1,10 +1,11 @@
 """Watchdog: a thread that notices an env which does not come back from `step` or `reset`.
 
-In a worker process its report goes to the parent, which starts another worker. Where envs are stepped in the process of the run there
-is nobody to go on: the stacks of all threads are shown and the process ends with exit code 3.
+In a worker process its report goes to the parent, which starts another worker. Where envs are stepped in the process of
+the run there is nobody to go on: the stacks of all threads are shown and the process ends with exit code 3.
 
-It sees only whether anything moves, so stepping pays nothing for it. Code that never lets other threads run (a C extension that keeps
-the interpreter's lock) stops the watchdog as well: then only a worker process can be helped, by its parent's deadline.
+It sees only whether anything moves, so stepping pays nothing for it. Code that never lets other threads run (a C
+extension that keeps the interpreter's lock) stops the watchdog as well: then only a worker process can be
+helped, by its parent's deadline.
 """
 
 from __future__ import annotations

@@ -1,14 +1,15 @@
-"""Distributions of the return: the projection of C51, the quantile loss of QR-DQN, distorted risk of IQN, fractions of FQF.
+"""Distributions of the return: the projection of C51, the quantile loss of QR-DQN,
+distorted risk of IQN, fractions of FQF.
 
-    z_i  = z_min + i Δ,  Δ = (z_max − z_min) / (n − 1)                        fixed atoms
-    m_i  = Σ_j p_j max(0, 1 − |clip(R + d z_j, z_min, z_max) − z_i| / Δ)      Bellemare et al. 2017, eq. 7
-    D_KL = Σ_i m_i (log m_i − log p_i(s, a))                                  cross-entropy with m, less the entropy of m
+    z_i  = z_min + i Δ,  Δ = (z_max − z_min) / (n − 1)                       fixed atoms
+    m_i  = Σ_j p_j max(0, 1 − |clip(R + d z_j, z_min, z_max) − z_i| / Δ)     Bellemare et al. 2017, eq. 7
+    D_KL = Σ_i m_i (log m_i − log p_i(s, a))                                 cross-entropy with m, less the entropy of m
 
-    u_ij = y_j − θ_i(s, a)                                                    y: quantiles of the target, θ: those learned
-    L    = Σ_i mean_j |τ_i − 1{u_ij < 0}| huber_κ(u_ij) / κ                   Dabney et al. 2018, eq. 10; 2018b, eq. 3
-    τ_i  = (2 i + 1) / 2 n                                                    midpoints, i from 0
+    u_ij = y_j − θ_i(s, a)                                                  y: quantiles of the target, θ: those learned
+    L    = Σ_i mean_j |τ_i − 1{u_ij < 0}| huber_κ(u_ij) / κ                 Dabney et al. 2018, eq. 10; 2018b, eq. 3
+    τ_i  = (2 i + 1) / 2 n                                                  midpoints, i from 0
 
-    ∂W₁/∂τ_i = 2 θ(τ_i) − θ(τ̂_i) − θ(τ̂_{i−1})                                 Yang et al. 2019, eq. 9: W₁ to n steps at τ̂
+    ∂W₁/∂τ_i = 2 θ(τ_i) − θ(τ̂_i) − θ(τ̂_{i−1})                             Yang et al. 2019, eq. 9: W₁ to n steps at τ̂
 
 Risk measures β: acting on the mean of θ(β(τ)), τ uniform (Dabney et al. 2018b, section 3.2; η is their parameter):
 
@@ -16,8 +17,8 @@ Risk measures β: acting on the mean of θ(β(τ)), τ uniform (Dabney et al. 20
     cpw      τ^η / (τ^η + (1 − τ)^η)^(1/η)       wang  Φ(Φ⁻¹(τ) + η)              η < 0 is averse to risk
     pow      τ^(1/(1 + |η|)) for η ≥ 0, else 1 − (1 − τ)^(1/(1 + |η|))            η < 0 is averse to risk
 
-R and d are the return and discount of each sample, as in `value`. Losses are per sample: `weighted_mean(loss, weight)` makes
-them one number. Straight-line torch without branches on data, so that make_fx can trace it.
+R and d are the return and discount of each sample, as in `value`. Losses are per sample: `weighted_mean(loss, weight)`
+makes them one number. Straight-line torch without branches on data, so that make_fx can trace it.
 """
 
 from __future__ import annotations
@@ -47,7 +48,8 @@ def atoms(low: float, high: float, count: int, device: torch.device | str) -> Te
 def project(probability: Tensor, reward: Tensor, discount: Tensor, low: float, high: float) -> Tensor:
     """The distribution of reward + discount · Z on the atoms of Z: probability […, n], reward and discount […].
 
-    Every atom shares its mass between its two neighbours on the support, by distance; what falls outside goes to the ends.
+    Every atom shares its mass between its two neighbours on the support, by distance;
+    what falls outside goes to the ends.
     """
     count = probability.shape[-1]
     moved = reward.unsqueeze(-1) + discount.unsqueeze(-1) * atoms(low, high, count, probability.device)
@@ -63,7 +65,9 @@ def midpoints(count: int, device: torch.device | str) -> Tensor:
 
 
 def quantile_huber(quantile: Tensor, target: Tensor, tau: Tensor, kappa: float = 1.0) -> Tensor:
-    """Per-sample loss […] of quantile […, n] at tau ([n], or […, n] as in IQN) against target […, m], which gets no gradient."""
+    """Per-sample loss […] of quantile […, n] at tau ([n], or […, n] as in IQN) against
+    target […, m], which gets no gradient.
+    """
     u = target.detach().unsqueeze(-2) - quantile.unsqueeze(-1)  # […, n, m]
     slope = (tau.unsqueeze(-1) - (u.detach() < 0).to(u.dtype)).abs()
     return (slope * huber(u, kappa)).mean(-1).sum(-1) / kappa

@@ -160,7 +160,9 @@ def squashed_gaussian_logp(u: Tensor, mean: Tensor, log_std: Tensor) -> Tensor:
 
 
 def _log_tanh_slope(u: Tensor) -> Tensor:
-    """log(1 − tanh² u) = 2 (log 2 − u − softplus(−2u)), finite for every u; in float32 1 − tanh² is 0 beyond |u| = 9."""
+    """log(1 − tanh² u) = 2 (log 2 − u − softplus(−2u)), finite for every u;
+    in float32 1 − tanh² is 0 beyond |u| = 9.
+    """
     return 2.0 * (_LOG_2 - u - F.softplus(-2.0 * u))
 
 

@@ -21,7 +21,9 @@ Number = Any  # a float or a 0-d tensor; torch's stubs of clamp know only one of
 
 
 def ppo_policy_loss(log_ratio: Tensor, advantage: Tensor, clip: Number, dual_clip: Number | None = None) -> Tensor:
-    """−min(ρ A, clip(ρ, 1 ± clip) A); with dual_clip = c > 1 also at most −c A where A < 0: there ρ has no other bound."""
+    """−min(ρ A, clip(ρ, 1 ± clip) A); with dual_clip = c > 1 also at most −c A where A < 0:
+    there ρ has no other bound.
+    """
     ratio = log_ratio.exp()
     surrogate = torch.minimum(ratio * advantage, ratio.clamp(1.0 - clip, 1.0 + clip) * advantage)
     if dual_clip is not None:

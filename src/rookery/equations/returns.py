@@ -113,8 +113,8 @@ def upgo(
 ) -> Same:
     """G_t = r_t + γ G_{t+1} if r_{t+1} + γ V(s_{t+2}) ≥ V(s_{t+1}), else r_t + γ V(s_{t+1}): upgoing policy update.
 
-    The return follows the data as long as they do better than expected (Vinyals et al. 2019, Methods). Minus V it is the
-    advantage of the policy gradient, whose importance ratio is the caller's.
+    The return follows the data as long as they do better than expected (Vinyals et al. 2019, Methods).
+    Minus V it is the advantage of the policy gradient, whose importance ratio is the caller's.
     """
     arrays = _aligned(reward=reward, value=value, next_value=next_value, terminated=terminated, done=done, valid=valid)
     return _like(reward, kernels.upgo(float(gamma), *arrays))
@@ -131,10 +131,11 @@ def retrace(
     lam: float = 1.0,
     valid: Rows | None = None,
 ) -> Same:
-    """G_t = Q_t + Σ_{s≥t} γ^{s−t} (Π_{t<i≤s} c_i) (r_s + γ V_{s+1} − Q_s), c = λ min(1, π/μ) (Munos et al. 2016, eq. 3, 4).
+    """G_t = Q_t + Σ_{s≥t} γ^{s−t} (Π_{t<i≤s} c_i) (r_s + γ V_{s+1} − Q_s),
+    c = λ min(1, π/μ) (Munos et al. 2016, eq. 3, 4).
 
-    q is Q(s_t, a_t) of the actions in the data, next_value V = E_{a~π} Q(s_{t+1}, a), log_rho = log π(a|s) − log μ(a|s).
-    λ = 0 is expected SARSA.
+    q is Q(s_t, a_t) of the actions in the data, next_value V = E_{a~π} Q(s_{t+1}, a),
+    log_rho = log π(a|s) − log μ(a|s). λ = 0 is expected SARSA.
     """
     arrays = _aligned(
         reward=reward, log_rho=log_rho, q=q, next_value=next_value, terminated=terminated, done=done, valid=valid

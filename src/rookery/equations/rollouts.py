@@ -4,7 +4,8 @@
     δ_t  = r_t + γ (1 − terminated_t) V(s'_t) − V(s_t)
     A_t  = δ_t + γ λ (1 − done_t) A_{t+1},        R_t = A_t + V(s_t)
 
-`b` is a batch of a rollout store: rows [T, B, …], `last_obs` [B, …], and `final_obs` [K, …] of the rows `final_at` [K, 2].
+`b` is a batch of a rollout store:
+rows [T, B, …], `last_obs` [B, …], and `final_obs` [K, …] of the rows `final_at` [K, 2].
 """
 
 from __future__ import annotations
@@ -40,7 +41,9 @@ def values_of(judge: Callable[[Tree], Tensor], b: Mapping[str, Tree]) -> Values:
 
 
 def judged(b: Mapping[str, Any], values: Values, gamma: float, lam: float) -> Rows:
-    """The rollout's observations and actions with advantage A, target R and value V; `explained` is how well V tells R."""
+    """The rollout's observations and actions with advantage A, target R and value V;
+    `explained` is how well V tells R.
+    """
     value, last, final = values
     next_value = successor_values(value, last, final, b["final_at"], b["valid"])
     done = b["terminated"] | b["truncated"]
@@ -52,7 +55,9 @@ def judged(b: Mapping[str, Any], values: Values, gamma: float, lam: float) -> Ro
 
 
 def corrected(b: Mapping[str, Any], values: Values, logp: Tensor, gamma: float, rho_max: float, c_max: float) -> Rows:
-    """`judged` for a rollout of another policy μ: V-trace advantages and targets, `upgoing` returns; logp [T, B]: log π(a|s) now."""
+    """`judged` for a rollout of another policy μ: V-trace advantages and targets, `upgoing` returns;
+    logp [T, B]: log π(a|s) now.
+    """
     value, last, final = values
     next_value = successor_values(value, last, final, b["final_at"], b["valid"])
     ends = b["terminated"], b["terminated"] | b["truncated"]

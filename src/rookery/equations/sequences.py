@@ -1,10 +1,11 @@
-"""Targets inside sequences [T, B], as straight-line tensor code: they depend on networks that are read in the update itself.
+"""Targets inside sequences [T, B], as straight-line tensor code:
+they depend on networks that are read in the update itself.
 
     R^1_t = r_t + γ (1 − terminated_t) V(s'_t)
     R^n_t = r_t + γ R^{n−1}_{t+1}                   where row t + 1 goes on with the same episode, else R^1_t
 
-So the sum stops at the end of the episode, of the sequence, or after n steps, whichever is first, and bootstraps from the true
-successor there.
+So the sum stops at the end of the episode, of the sequence, or after n steps, whichever is first,
+and bootstraps from the true successor there.
 """
 
 from __future__ import annotations

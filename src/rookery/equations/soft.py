@@ -1,10 +1,10 @@
 """Maximum-entropy values: the soft value of discrete actions, and targets without the largest quantiles.
 
-    V(s)       = Σ_a π(a|s) (Q(s, a) − α log π(a|s))                          Christodoulou 2019, eq. 10
+    V(s)       = Σ_a π(a|s) (Q(s, a) − α log π(a|s))                       Christodoulou 2019, eq. 10
     H(π)       = −Σ_a π(a|s) log π(a|s)
-    J(α)       = −mean log α (log π(a|s) + H̄)                                 Haarnoja 2018b, eq. 18, with log α in the place of α
-    z_(1) ≤ z_(2) ≤ … ≤ z_(NM)                                                the quantiles of N critics, pooled and sorted
-    {z_(1), …, z_(NM − Nd)}                                                   without the Nd largest: Kuznetsov 2020, eq. 8
+    J(α)       = −mean log α (log π(a|s) + H̄)                             Haarnoja 2018b, eq. 18, with log α for α
+    z_(1) ≤ z_(2) ≤ … ≤ z_(NM)                                             the quantiles of N critics, pooled and sorted
+    {z_(1), …, z_(NM − Nd)}                                                without the Nd largest: Kuznetsov 2020, eq. 8
 
 Straight-line torch without branches on data, so that make_fx can trace it.
 """
@@ -36,7 +36,9 @@ def entropy_of(logp: Tensor) -> Tensor:
 
 
 def temperature_loss(log_alpha: Tensor, logp: Tensor, entropy: float) -> Tensor:
-    """J(α) of the log-probabilities [N] of the policy's own actions and the wanted entropy H̄: α grows where the policy has less."""
+    """J(α) of the log-probabilities [N] of the policy's own actions and the wanted entropy H̄:
+    α grows where the policy has less.
+    """
     return -(log_alpha * (logp + entropy)).mean()
 
 

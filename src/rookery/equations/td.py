@@ -2,8 +2,9 @@
 
     td_i = y_i − Q(s_i, a_i)        L = mean_i w_i huber(td_i)        ∂L/∂Q(s_i, a_i) = −(w_i / N) clip(td_i, ±δ)
 
-Written with the functions of `value` it is ten operations and as many backward, each of which costs more than its arithmetic. They are what a trace
-records, what other devices and types compute, and what the kernel is tested against, bit for bit in td and slope.
+Written with the functions of `value` it is ten operations and as many backward, each of which costs more than its
+arithmetic. They are what a trace records, what other devices and types compute, and what the kernel is tested
+against, bit for bit in td and slope.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ from rookery.kernels.td import huber_rows
 def td_loss(
     q: Tensor, action: Tensor, target: Tensor, weight: Tensor, delta: float = 1.0
 ) -> tuple[Tensor, dict[str, Tensor]]:
-    """(L, {td [N], q = Q(s, a) [N]}) of Q values [N, A], actions [N], targets y [N] and importance weights [N]; δ = ∞: ½ td².
+    """(L, {td [N], q = Q(s, a) [N]}) of Q values [N, A], actions [N],
+    targets y [N] and importance weights [N]; δ = ∞: ½ td².
 
     Only L carries a gradient.
     """
@@ -38,7 +40,9 @@ def td_loss(
 
 
 def known_slope(loss: Tensor, q: Tensor) -> Tensor | None:
-    """∂L/∂Q if this is the loss of `td_loss` itself, of these very Q values and nothing done to it since: no tape need be walked for it."""
+    """∂L/∂Q if this is the loss of `td_loss` itself, of these very Q values and nothing done to it since:
+    no tape need be walked for it.
+    """
     step = loss.grad_fn
     return getattr(step, "slope", None) if getattr(step, "q", None) is q else None
 

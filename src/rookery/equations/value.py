@@ -45,7 +45,9 @@ def double_q(q_online: Tensor, q_target: Tensor, mask: Tensor | None = None) -> 
 
 
 def soft_value(q: Tensor, temperature: float, mask: Tensor | None = None) -> Tensor:
-    """τ log Σ_a exp(Q(s, a) / τ) = Σ_a π(a|s) (Q(s, a) − τ log π(a|s)) for π = softmax(Q / τ), over the legal actions."""
+    """τ log Σ_a exp(Q(s, a) / τ) = Σ_a π(a|s) (Q(s, a) − τ log π(a|s)) for
+    π = softmax(Q / τ), over the legal actions.
+    """
     return temperature * (masked_logits(q / temperature, mask)).logsumexp(-1)
 
 
@@ -91,7 +93,9 @@ def squared(x: Tensor) -> Tensor:
 
 
 def rescale(x: Tensor, eps: float = 1e-3) -> Tensor:
-    """h(x) = sign(x) (√(|x| + 1) − 1) + eps x (Pohlen et al. 2018, proposition A.2), written without its cancellation at 0."""
+    """h(x) = sign(x) (√(|x| + 1) − 1) + eps x (Pohlen et al. 2018, proposition A.2),
+    written without its cancellation at 0.
+    """
     return x / (torch.sqrt(x.abs() + 1.0) + 1.0) + eps * x
 
 

@@ -1,11 +1,12 @@
-"""Acting of small networks: all layers of a perceptron in one call, on the live weights; and the rules that choose an action.
+"""Acting of small networks: all layers of a perceptron in one call, on the live weights;
+and the rules that choose an action.
 
-A torch module costs microseconds per layer and call whatever its size, and acting is one call per env step. Eight rows (of a
-small batch: eight outputs of one row) are summed side by side, which keeps the processor busy, each sum in the order of its
-inputs: the result depends neither on the batch nor on vector widths nor on where the arrays lie in memory.
+A torch module costs microseconds per layer and call whatever its size, and acting is one call per env step. Eight rows
+(of a small batch: eight outputs of one row) are summed side by side, which keeps the processor busy, each sum in the
+order of its inputs: the result depends neither on the batch nor on vector widths nor on where the arrays lie in memory.
 
-    tanh x ≈ x P(x²) / Q(x²) on |x| ≤ 8.5, where it is 1 for float32: own least-squares fit, 4e-7 off at most. The library's takes
-    three times as long as everything else in a small network.
+    tanh x ≈ x P(x²) / Q(x²) on |x| ≤ 8.5, where it is 1 for float32: own least-squares fit, 4e-7 off at most. The
+    library's takes three times as long as everything else in a small network.
 """
 
 from __future__ import annotations
@@ -30,7 +31,10 @@ N_IN, N_OUT, WEIGHT, BIAS, ACTIVATION = range(5)  # of a layer; weight and bias 
 
 
 def _side_by_side(signature: str) -> Any:
-    """njit, and equal operations on neighbouring numbers become one instruction. Compiled here: numba's switch for that is global."""
+    """njit, and equal operations on neighbouring numbers become one instruction.
+
+    Compiled here: numba's switch for that is global.
+    """
 
     def compile_now(function: Any) -> Any:
         settings: Any = config
@@ -187,7 +191,9 @@ def epsilon_greedy(q: np.ndarray, coins: np.ndarray, epsilon: float, action: np.
 
 @njit(cache=True)
 def categorical(logits: np.ndarray, u: np.ndarray, action: np.ndarray, logp: np.ndarray) -> None:
-    """action[b] ~ softmax(logits[b]) by inversion of the cumulative distribution at u[b] in [0, 1); logp its log-probability."""
+    """action[b] ~ softmax(logits[b]) by inversion of the cumulative distribution at u[b] in [0, 1);
+    logp its log-probability.
+    """
     rows, actions = logits.shape
     for b in range(rows):
         top = logits[b, 0]

@@ -1,13 +1,13 @@
 """Index arithmetic of the replay ring: insert, draw, follow n steps, stack frames, gather.
 
-The ring is [slots, columns]; a collector owns a *lane* of neighbouring columns with its own write head. A lane of `count` rows fills
-the slots head − count … head − 1 (modulo slots); the head's slot holds only the pending observation. Per row, `meta` has 16
-bytes so that one cache line answers a draw:
+The ring is [slots, columns]; a collector owns a *lane* of neighbouring columns with its own write head. A lane of
+`count` rows fills the slots head − count … head − 1 (modulo slots); the head's slot holds only the pending observation.
+Per row, `meta` has 16 bytes so that one cache line answers a draw:
 
     meta[slot, column] = (reward as float32 bits, flags, final, reuse)
 
-`final` is the row's place in the side table of final observations, or −1. An address ≥ 0 is slot · columns + column in the
-ring, an address a < 0 is entry −1 − a of the side table. No random numbers are drawn here: uniforms come as arrays.
+`final` is the row's place in the side table of final observations, or −1. An address ≥ 0 is slot · columns + column in
+the ring, an address a < 0 is entry −1 − a of the side table. No random numbers are drawn here: uniforms come as arrays.
 """
 
 # mypy: disable-error-code="no-untyped-def"
@@ -20,8 +20,9 @@ REWARD, FLAGS, FINAL, REUSE = range(4)  # last axis of meta
 VALID, FIRST, TERMINATED, TRUNCATED, CUT = 1, 2, 4, 8, 16  # CUT: the episode went on, its rows are lost
 CLOSED = TERMINATED | TRUNCATED | CUT  # the successor lies in the side table
 
-# Columns of the table of lanes: first column, number of columns, slot written next, rows stored, rows too old to draw, valid steps stored, those in
-# rows too old, fresh steps without draws left, draws of all stored steps, valid steps ever inserted.
+# Columns of the table of lanes: first column, number of columns, slot written next, rows stored, rows too old
+# to draw, valid steps stored, those in rows too old, fresh steps without draws left, draws of all stored
+# steps, valid steps ever inserted.
 LO, WIDTH, HEAD, COUNT, STALE, STEPS, STALE_STEPS, SPENT, DRAWN, INSERTED = range(10)
 META, LANE = 4, 10  # how many
 
@@ -80,7 +81,8 @@ def _drop_oldest(lane, meta, free, rows, max_reuse):
 def _cut_before(lane, meta, free, taken, at, first):
     """Close the newest rows whose episode did not end but whose column now starts another; returns how many.
 
-    Their successor is the pending observation, about to be overwritten: taken[at:] receives pairs (column in lane, side-table entry).
+    Their successor is the pending observation, about to be overwritten:
+    taken[at:] receives pairs (column in lane, side-table entry).
     """
     if lane[COUNT] == 0:
         return 0
@@ -104,8 +106,9 @@ def insert(
 ):  # fmt: skip
     """Write the rows' rewards and flags at the head of a lane and move the head; 1 ≤ T < slots.
 
-    `free` is a stack with its height in free[0]; it must hold K + width entries, K = len(final_at). Returns the number of cuts, or
-    a negative fault. taken[:K] receives the side-table entries of final_at, taken[K:] the cuts. The caller then copies the observations.
+    `free` is a stack with its height in free[0]; it must hold K + width entries, K = len(final_at). Returns the
+    number of cuts, or a negative fault. taken[:K] receives the side-table entries of final_at, taken[K:] the cuts.
+    The caller then copies the observations.
     """
     fault = _fault(reward, terminated, truncated, first, valid, final_at, allow_cut)
     if fault != 0:
@@ -169,7 +172,8 @@ def _take(lanes, meta, slot, column, max_reuse):
 def draw(uniform, filled, index, lanes, meta, max_reuse, wanted=VALID):
     """Fill index[filled:] with addresses of rows drawn uniformly by rejection; returns how many are filled.
 
-    Each uniform number in [0, 1) is one attempt; rows without the wanted flag (holes) or without draws left are rejected.
+    Each uniform number in [0, 1) is one attempt; rows without the wanted flag (holes) or
+    without draws left are rejected.
     """
     slots, columns = meta.shape[:2]
     width = lanes[0, WIDTH]
@@ -213,7 +217,9 @@ def eligible(lanes, meta, max_reuse, out, wanted=VALID):
 
 @njit(cache=True)
 def draw_listed(uniform, filled, index, listed, lanes, meta, max_reuse):
-    """As `draw`, from an explicit list of eligible addresses: every uniform number gives a row until the list is used up."""
+    """As `draw`, from an explicit list of eligible addresses:
+    every uniform number gives a row until the list is used up.
+    """
     columns = meta.shape[1]
     left = listed.shape[0]
     for i in range(uniform.shape[0]):
@@ -256,8 +262,8 @@ def follow(index, n_step, gamma, lanes, meta, reward_of, obs_at, next_at, reward
 
         reward = Σ_{j<k} γ^j r_j        discount = γ^k (1 − terminated_{k−1})
 
-    k ≤ n_step counts the steps really taken: it is smaller where an episode ends or the write head is reached. Holes are
-    stepped over. obs_at and next_at are [N, stack], oldest frame first.
+    k ≤ n_step counts the steps really taken: it is smaller where an episode ends or the write head is reached.
+    Holes are stepped over. obs_at and next_at are [N, stack], oldest frame first.
     """
     (slots, columns), stack = meta.shape[:2], obs_at.shape[1]
     for i in range(index.shape[0]):

@@ -4,8 +4,9 @@
     LAST      the newest step of the episode
     EPISODE   any step of the episode that is still in the ring, uniformly
 
-An episode is walked row by row, so a draw costs as many looks as the episode is long. Holes are stepped over; a walk ends where the
-episode does, at the write head and at the oldest row. Layout and addresses are those of `rookery.kernels.gather`.
+An episode is walked row by row, so a draw costs as many looks as the episode is long. Holes are stepped
+over; a walk ends where the episode does, at the write head and at the oldest row. Layout and addresses are
+those of `rookery.kernels.gather`.
 """
 
 # mypy: disable-error-code="no-untyped-def"
@@ -50,7 +51,9 @@ def _opening(slot, column, oldest, meta):
 
 @njit(cache=True)
 def choose_goals(index, uniform, strategy, lanes, meta, goal_at):
-    """goal_at[i] = address of the observation whose achieved goal step index[i] is given; uniform [N] in [0, 1) chooses it."""
+    """goal_at[i] = address of the observation whose achieved goal step index[i] is given;
+    uniform [N] in [0, 1) chooses it.
+    """
     slots, columns = meta.shape[:2]
     for i in range(index.shape[0]):
         start, column = index[i] // columns, index[i] % columns

@@ -1,4 +1,6 @@
-"""Places of the replay ring (see `rookery.kernels.gather`) for those who choose them by priority: which were just filled, and what a draw uses up."""
+"""Places of the replay ring (see `rookery.kernels.gather`) for those who choose them by priority:
+which were just filled, and what a draw uses up.
+"""
 
 # mypy: disable-error-code="no-untyped-def"
 from __future__ import annotations
@@ -12,7 +14,8 @@ from rookery.kernels.gather import DRAWN, FLAGS, HEAD, LO, REUSE, SPENT, VALID, 
 def newest(lane, meta, rows, steps, gone):
     """Addresses of a lane's newest rows: the valid ones into steps, the holes and the slot at the head into gone.
 
-    Returns how many there are of each. Whatever else the insertion of these rows has overwritten lies in the same slots.
+    Returns how many there are of each.
+    Whatever else the insertion of these rows has overwritten lies in the same slots.
     """
     slots, columns = meta.shape[:2]
     n, m = 0, 0
@@ -30,9 +33,11 @@ def newest(lane, meta, rows, steps, gone):
 
 @njit(cache=True)
 def take(index, mass, filled, lanes, meta, max_reuse, spent):
-    """Count the draws index[filled:]; one that a row had no draws left for is dropped, with its entry of mass. max_reuse 0: no limit.
+    """Count the draws index[filled:]; one that a row had no draws left for is dropped,
+    with its entry of mass. max_reuse 0: no limit.
 
-    Returns (how many draws of the batch stay, how many rows were used up by them); spent receives the addresses of those rows.
+    Returns (how many draws of the batch stay, how many rows were used up by them);
+    spent receives the addresses of those rows.
     """
     columns, width, used_up = meta.shape[1], lanes[0, WIDTH], 0
     for i in range(filled, index.shape[0]):

@@ -169,7 +169,9 @@ def upgo(
     done: np.ndarray,
     valid: np.ndarray,
 ) -> np.ndarray:
-    """G_t = r_t + γ G_{t+1} where the next row's own δ is not negative, r_t + γ V'_t where it is or the episode was cut."""
+    """G_t = r_t + γ G_{t+1} where the next row's own δ is not negative,
+    r_t + γ V'_t where it is or the episode was cut.
+    """
     rows, columns = reward.shape
     target = np.zeros((rows, columns), np.float32)
     following = np.zeros(columns, np.float64)  # G of the next valid row of each column

@@ -1,9 +1,9 @@
 """Sequences in the replay ring: which rows begin one, when it is complete, and which rows belong to it.
 
-A column's episode is cut into windows of `length` learnt rows, one beginning at every `stride`-th row of the episode, so
-neighbours overlap by length − stride. Up to `burn_in` rows before the first warm the memory up. A window is complete when its
-last row is there or its episode has ended; until then it is not drawn. Only valid rows belong to a window: holes are
-stepped over. What is where in the ring: `rookery.kernels.gather`, on whose constants this file is built.
+A column's episode is cut into windows of `length` learnt rows, one beginning at every `stride`-th row of the episode,
+so neighbours overlap by length − stride. Up to `burn_in` rows before the first warm the memory up. A window is complete
+when its last row is there or its episode has ended; until then it is not drawn. Only valid rows belong to a window:
+holes are stepped over. What is where in the ring: `rookery.kernels.gather`, on whose constants this file is built.
 """
 
 # mypy: disable-error-code="no-untyped-def"
@@ -36,7 +36,9 @@ def _back(slot, column, oldest, meta):
 
 @njit(cache=True)
 def _finish(slot, column, oldest, age, length, stride, everything, meta, out, n):
-    """Mark the windows that the row at `slot`, number `age` of its episode, completes; `everything`: the episode is over."""
+    """Mark the windows that the row at `slot`, number `age` of its episode, completes;
+    `everything`: the episode is over.
+    """
     columns, back = meta.shape[1], 0
     while slot >= 0 and back < length:
         start = age - back
@@ -51,7 +53,9 @@ def _finish(slot, column, oldest, age, length, stride, everything, meta, out, n)
 
 @njit(cache=True)
 def _lost(slot, column, oldest, age, length, stride, meta, out, n):
-    """Mark the windows of an episode that has got no end: its last row, number `age`, is at `slot` or before holes there."""
+    """Mark the windows of an episode that has got no end:
+    its last row, number `age`, is at `slot` or before holes there.
+    """
     while slot != oldest and not meta[slot, column, FLAGS] & VALID:
         slot = slot - 1 if slot > 0 else meta.shape[0] - 1
     flags = meta[slot, column, FLAGS]
@@ -64,8 +68,8 @@ def _lost(slot, column, oldest, age, length, stride, meta, out, n):
 def advance(lane, meta, age, rows, length, stride, out):
     """After `insert` of `rows` rows: count the steps of each episode and mark complete windows.
 
-    age[column]: valid rows of the running episode so far. out receives the addresses of the rows that begin the windows that became
-    complete; returns how many.
+    age[column]: valid rows of the running episode so far. out receives the addresses of the rows that begin the windows
+    that became complete; returns how many.
     """
     slots, n = meta.shape[0], 0
     oldest = (lane[HEAD] - lane[COUNT]) % slots
@@ -88,7 +92,9 @@ def advance(lane, meta, age, rows, length, stride, out):
 
 @njit(cache=True)
 def cut(lane, meta, age, first, length, stride, out):
-    """Before `insert`: columns whose next row begins another episode though the last did not end complete what they have."""
+    """Before `insert`: columns whose next row begins another episode though the last did not
+    end complete what they have.
+    """
     if lane[COUNT] == 0:
         return 0
     slots, n = meta.shape[0], 0
@@ -104,8 +110,8 @@ def cut(lane, meta, age, first, length, stride, out):
 def window(index, burn_in, lanes, meta, reward_of, at, next_at, reward, flags_out):
     """The rows of each window that begins (after its burn-in) at index[i].
 
-    at, next_at [T, N]: addresses of the observations and of their true successors; reward [T, N]; flags_out [T, N]: flags of the rows,
-    0 where there is none (padding: before a burn-in that is shorter, and after the end).
+    at, next_at [T, N]: addresses of the observations and of their true successors; reward [T, N]; flags_out [T, N]:
+    flags of the rows, 0 where there is none (padding: before a burn-in that is shorter, and after the end).
     """
     (slots, columns), total = meta.shape[:2], at.shape[0]
     for i in range(index.shape[0]):
@@ -145,7 +151,8 @@ def window(index, burn_in, lanes, meta, reward_of, at, next_at, reward, flags_ou
 
 @njit(cache=True)
 def errors(index, length, eta, lanes, meta, error, out):
-    """out[i] = η max |e| + (1 − η) mean |e| over the learnt rows of the window that begins at index[i]; error: |e| by address.
+    """out[i] = η max |e| + (1 − η) mean |e| over the learnt rows of the window that begins at
+    index[i]; error: |e| by address.
 
     NaN where the error of one of them is not known (NaN).
     """

@@ -2,13 +2,15 @@
 
     tree[1] = Σ mass        tree[k] = tree[2k] + tree[2k + 1]        tree[size + a] = mass of place a
 
-`tree` is float64 [2 · size], size a power of two; tree[0] is unused. Every inner node is exactly the sum of its children as they are, never
-corrected by a difference: so a tree that is rebuilt from its leaves is equal to the bit. All kernels go level by level, so that
-the memory accesses of a batch do not wait for one another. No random numbers are drawn here: uniforms come as arrays.
+`tree` is float64 [2 · size], size a power of two; tree[0] is unused. Every inner node is exactly the sum of its
+children as they are, never corrected by a difference: so a tree that is rebuilt from its leaves is equal to the bit.
+All kernels go level by level, so that the memory accesses of a batch do not wait for one another. No random numbers are
+drawn here: uniforms come as arrays.
 
     mass of a priority p:   (p + ε)^α
 
-`stamp` counts how often a place was filled; an update that was computed from an earlier filling is recognised by it and ignored.
+`stamp` counts how often a place was filled;
+an update that was computed from an earlier filling is recognised by it and ignored.
 """
 
 # mypy: disable-error-code="no-untyped-def"
@@ -83,7 +85,9 @@ def remove(tree, address):
 
 @njit(cache=True)
 def update(tree, stamp, top, address, seen, priority, alpha, epsilon):
-    """New priorities for places that are still filled as when they were drawn (`seen`: their stamps then); returns how many."""
+    """New priorities for places that are still filled as when they were drawn (`seen`: their
+    stamps then); returns how many.
+    """
     size, n = tree.shape[0] // 2, 0
     node = np.empty(address.shape[0], np.int64)
     for i in range(address.shape[0]):
@@ -124,7 +128,9 @@ def draw(tree, uniform, address, mass):
 
 @njit(cache=True)
 def weigh(mass, beta, weight):
-    """Importance weights (N P_i)^−β / max_j (N P_j)^−β: N and the total cancel, so they are (min_j mass_j / mass_i)^β."""
+    """Importance weights (N P_i)^−β / max_j (N P_j)^−β:
+    N and the total cancel, so they are (min_j mass_j / mass_i)^β.
+    """
     least = mass.min()
     for i in range(mass.shape[0]):
         weight[i] = (least / mass[i]) ** beta

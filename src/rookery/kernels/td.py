@@ -1,4 +1,6 @@
-"""The loss of Q-learning and its slope in one pass over a batch: what `rookery.equations.td` needs where there is no tape."""
+"""The loss of Q-learning and its slope in one pass over a batch:
+what `rookery.equations.td` needs where there is no tape.
+"""
 
 from __future__ import annotations
 
@@ -18,9 +20,11 @@ def huber_rows(
     chosen: np.ndarray,
     loss: np.ndarray,
 ) -> None:
-    """loss[0] = mean_i w_i huber(td_i), td_i = y_i − Q_i(a_i); fills td, chosen = Q_i(a_i) and slope = the loss differentiated by Q.
+    """loss[0] = mean_i w_i huber(td_i), td_i = y_i − Q_i(a_i);
+    fills td, chosen = Q_i(a_i) and slope = the loss differentiated by Q.
 
-    All arrays are float32 but for the actions (int64). The slope is rounded step by step as autograd does it, the mean is summed in float64.
+    All arrays are float32 but for the actions (int64).
+    The slope is rounded step by step as autograd does it, the mean is summed in float64.
     """
     rows, total = len(action), 0.0
     share = np.float32(1.0) / np.float32(rows)

@@ -1,8 +1,8 @@
 """Flat parameters: a network's numbers live in one vector, its parameters and gradients are views of it.
 
-One vector makes a target copy, a checkpoint and an optimiser step a single operation, and lets readers elsewhere see live
-weights. A target is another vector for the same module: `bind(module, numbers)` is a twin of the module tree that looks its
-tensors up elsewhere, so nobody deep-copies a network.
+One vector makes a target copy, a checkpoint and an optimiser step a single operation, and lets readers elsewhere see
+live weights. A target is another vector for the same module: `bind(module, numbers)` is a twin of the module tree that
+looks its tensors up elsewhere, so nobody deep-copies a network.
 """
 
 from __future__ import annotations
@@ -24,13 +24,14 @@ def bind(module: nn.Module, table: dict[int, Tensor], training: bool) -> Any:
     for name, value in module.__dict__.items():
         if name not in _TORCHS_OWN and any(isinstance(part, nn.Module) or id(part) in table for part in _parts(value)):
             raise BrokenView(
-                f"{type(module).__name__}.{name} keeps modules or parameters in a plain list or dict: a target would silently compute "
-                "with the original's numbers. Use nn.ModuleList, nn.ModuleDict or nn.ParameterList."
+                f"{type(module).__name__}.{name} keeps modules or parameters in a plain list or dict: a target would "
+                "silently compute with the original's numbers. Use nn.ModuleList, nn.ModuleDict or nn.ParameterList."
             )
         if isinstance(getattr(value, "__self__", None), nn.Module):
             raise BrokenView(
-                f"{type(module).__name__}.{name} is a bound method kept as an attribute: a target or a compiled twin of the "
-                "module would silently compute with the original's numbers. Call the method instead of storing it."
+                f"{type(module).__name__}.{name} is a bound method kept as an attribute: a target or a "
+                "compiled twin of the module would silently compute with the original's numbers. Call "
+                "the method instead of storing it."
             )
     twin = object.__new__(type(module))
     twin.__dict__.update(module.__dict__, training=training)
@@ -83,8 +84,9 @@ class FlatNetwork:
             for name, tensor in tensors.items():
                 if tensor.dtype != torch.float32:
                     raise ConfigError(
-                        f"network {self.name!r}: {kind} {name!r} is {tensor.dtype}, expected torch.float32: all numbers of a "
-                        "network live in one float vector. Make it float32, or keep it as a plain Python value."
+                        f"network {self.name!r}: {kind} {name!r} is {tensor.dtype}, expected "
+                        "torch.float32: all numbers of a network live in one float vector. Make it "
+                        "float32, or keep it as a plain Python value."
                     )
 
     def views(self, flat: Tensor) -> list[Tensor]:
@@ -119,8 +121,9 @@ class FlatNetwork:
             for what, t, flat in (("parameter", p, self.value), ("the gradient of", p.grad, self.grad)):
                 if t is None or t.dtype != flat.dtype or t.data_ptr() != flat.data_ptr() + flat.element_size() * at:
                     raise BrokenView(
-                        f"network {self.name!r}: {what} {name!r} left its flat vector and would silently stop learning. Did the "
-                        "module call zero_grad(), .to(), .half() or deepcopy on itself? Remove that call."
+                        f"network {self.name!r}: {what} {name!r} left its flat vector and would "
+                        "silently stop learning. Did the module call zero_grad(), .to(), .half() or "
+                        "deepcopy on itself? Remove that call."
                     )
             at += p.numel()
 

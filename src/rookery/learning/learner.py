@@ -1,7 +1,7 @@
 """Learner: an algorithm's numbers and the execution of its named updates, eager or compiled.
 
-The numbers are named flat tensors (value and statistics per network, moments per optimiser, knobs), the same in both modes,
-so a checkpoint does not know the mode. The first batch of an update fixes its signature in both modes.
+The numbers are named flat tensors (value and statistics per network, moments per optimiser, knobs), the same in both
+modes, so a checkpoint does not know the mode. The first batch of an update fixes its signature in both modes.
 """
 
 from __future__ import annotations
@@ -166,7 +166,9 @@ class Learner:
                 observe(net.module, obs)
 
     def resample(self) -> None:
-        """New noise for the noisy layers of every network and target; before each update, and by the trainer before each round."""
+        """New noise for the noisy layers of every network and target;
+        before each update, and by the trainer before each round.
+        """
         for module in self._noisy:
             resample(module, self.generator)
 
@@ -221,7 +223,9 @@ class Learner:
                 log.warning("learning.mode=auto runs eagerly: %s", error)
 
     def dry_run(self, name: str, batch: dict[str, Tree]) -> Traced:
-        """The update once on copies of all tensors: tells which random numbers it draws and whether it minimises anything."""
+        """The update once on copies of all tensors:
+        tells which random numbers it draws and whether it minimises anything.
+        """
         words = Traced(self.nets, self.optimisers, {k: t.clone() for k, t in self.tensors.items()}, self.knob_names)
         words._batch = Rows(batch)
         getattr(self.algo, name)(words, words._batch)
@@ -233,7 +237,10 @@ class Learner:
             return self.dry_run(name, batch)._minimised
 
     def check(self, *, deep: bool = False) -> None:
-        """Once per report: the views are whole. Deep (once per checkpoint): no number baked into an artefact has changed."""
+        """Once per report: the views are whole.
+
+        Deep (once per checkpoint): no number baked into an artefact has changed.
+        """
         for net in self.nets.values():
             net.check()
         if deep:

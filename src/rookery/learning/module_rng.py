@@ -1,4 +1,5 @@
-"""Modules that draw random numbers by themselves (dropout): their draws are seeded, saved and kept from the caller's generator.
+"""Modules that draw random numbers by themselves (dropout):
+their draws are seeded, saved and kept from the caller's generator.
 
 An update that touches torch's global generator when it runs first does so ever after inside a swap of generator states.
 """

@@ -1,8 +1,8 @@
 """A step along the natural gradient within a trust region (Kakade 2002; Schulman 2015, appendix C).
 
-    g   = ∇ L(θ)                                 F = ∇² KL(π_old ‖ π_θ) + d I      at θ = θ_old, d: damping
-    x   = F⁻¹ g                                  by conjugate gradients, from products F v = ∇ (∇ KL · v) + d v alone
-    θ'  = θ − αʲ √(2 δ / xᵀ F x) x               the first j = 0, 1, … with L(θ') < L(θ) and KL ≤ δ; if there is none, θ stays
+    g   = ∇ L(θ)                           F = ∇² KL(π_old ‖ π_θ) + d I      at θ = θ_old, d: damping
+    x   = F⁻¹ g                            by conjugate gradients, from products F v = ∇ (∇ KL · v) + d v alone
+    θ'  = θ − αʲ √(2 δ / xᵀ F x) x         the first j = 0, 1, … with L(θ') < L(θ) and KL ≤ δ; if there is none, θ stays
 
 It looks at numbers to decide what to do next, so it is Python around tensors and never compiled.
 """
@@ -50,7 +50,9 @@ def conjugate_gradient(
 
 
 def natural_step(net: FlatNetwork, loss: Loss, divergence: Loss, region: TrustRegion) -> dict[str, Tensor]:
-    """Move the network's numbers; tells loss, KL, share of the full length (0: none was good), and the gradient's norm."""
+    """Move the network's numbers;
+    tells loss, KL, share of the full length (0: none was good), and the gradient's norm.
+    """
     parameters = [view.detach().requires_grad_() for view in net.views(net.value)]
     module = net.bound(parameters, net.stats, training=False)
     before = loss(module)

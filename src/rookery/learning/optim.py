@@ -4,18 +4,18 @@
     RMSprop   v ← α v + (1−α) g²                             p ← p − lr · g / (√v + ε)
     SGD       m ← μ m + g                                    p ← p − lr · m
 
-Weight decay, where given, is decoupled: p ← p · (1 − lr · decay) before the step (AdamW). Gradients are first limited by
-value (each element to ±clip_value), then by norm (the whole vector to length clip_norm). Before both comes the limit of
-`limit`, whose kind says what happens to a gradient that goes too far, and what is compared with what:
+Weight decay, where given, is decoupled: p ← p · (1 − lr · decay) before the step (AdamW). Gradients are first limited
+by value (each element to ±clip_value), then by norm (the whole vector to length clip_norm). Before both comes the limit
+of `limit`, whose kind says what happens to a gradient that goes too far, and what is compared with what:
 
     clip_value           ignore_value            |gᵢ|  with  c
     clip_norm            ignore_norm             ‖g‖   with  c
     clip_momentum        ignore_momentum         |gᵢ|  with  c √v̂ᵢ     v ← β v + (1−β) g²,   v̂ = v / (1−βᵗ)
     clip_momentum_norm   ignore_momentum_norm    ‖g‖   with  c √v̂      v ← β v + (1−β) ‖g‖²
 
-*clip* cuts each element, or the length of the vector, to its limit; *ignore* replaces the whole gradient by zero, and the
-optimiser still takes its step. The moments are those of the gradient as it came, the present one included: so with c ≥ 1 the
-first gradient is never too large, and a limit that is reached again and again gives way.
+*clip* cuts each element, or the length of the vector, to its limit; *ignore* replaces the whole gradient by zero, and
+the optimiser still takes its step. The moments are those of the gradient as it came, the present one included: so with
+c ≥ 1 the first gradient is never too large, and a limit that is reached again and again gives way.
 """
 
 from __future__ import annotations
@@ -44,7 +44,8 @@ Number = Any  # a float or a tensor; torch's stubs of clamp know only one of the
 
 
 def once(number: Tensor) -> Tensor:
-    """The same number, as something the compiler must write down: it would compute it again for every element it is used with.
+    """The same number, as something the compiler must write down:
+    it would compute it again for every element it is used with.
 
     Two powers and three divisions per eight parameters took 40 % of a compiled DQN update.
     """
@@ -92,7 +93,8 @@ class Optimiser:
             raise ConfigError(f"limit={self.limit!r} is no limit of gradients; known: {', '.join(get_args(LimitKind))}")
         if not self.limit_at > 0 or not 0 <= self.limit_beta < 1:
             raise ConfigError(
-                f"expected limit_at > 0 and 0 <= limit_beta < 1, got limit_at={self.limit_at}, limit_beta={self.limit_beta}"
+                f"expected limit_at > 0 and 0 <= limit_beta < 1, got limit_at={self.limit_at}, "
+                f"limit_beta={self.limit_beta}"
             )
 
     @property

@@ -1,12 +1,13 @@
 """A network that is nothing but linear layers and activations, computed without modules and without a tape.
 
-    h_0 = x        h_i = σ_i(h_{i−1} W_iᵀ + b_i)                                                    σ: ReLU, tanh or nothing
+    h_0 = x        h_i = σ_i(h_{i−1} W_iᵀ + b_i)                                                σ: ReLU, tanh or nothing
     δ_i = ∂L/∂h_i ⊙ σ_i'        ∂L/∂W_i += δ_iᵀ h_{i−1}        ∂L/∂b_i += Σ δ_i        ∂L/∂h_{i−1} = δ_i W_i
 
-In a small network most of the time goes into module calls, dispatch and the tape, not into these products. Eager updates take this way where a
-network says that it is such a chain (`plain_layers`), and get the same bits, for the operations are those of autograd. Whoever watches
-operations (tracing, quick acting) or modules (hooks) sees the modules, and so does a loss of an update that its algorithm does not declare to be
-`plain` (`core.plain`): it may ask for more than what a network computes.
+In a small network most of the time goes into module calls, dispatch and the tape, not into these products. Eager
+updates take this way where a network says that it is such a chain (`plain_layers`), and get the same bits, for the
+operations are those of autograd. Whoever watches operations (tracing, quick acting) or modules (hooks) sees the
+modules, and so does a loss of an update that its algorithm does not declare to be `plain` (`core.plain`): it may ask
+for more than what a network computes.
 """
 
 from __future__ import annotations
@@ -68,7 +69,9 @@ class Chain:
         )
 
     def _stands(self) -> bool:
-        """Whether the module still computes with these numbers: torch.func.functional_call and parametrisations put others in their place."""
+        """Whether the module still computes with these numbers:
+        torch.func.functional_call and parametrisations put others in their place.
+        """
         return all(table.get(name) is number for table, name, number in self._numbers)
 
     def learns(self) -> bool:
@@ -114,8 +117,8 @@ class Read:
 
 
 class Cut(Read):
-    """A network inside its loss: what it computes is a leaf of the tape; `finish` takes the gradient on from there, after backward or
-    from the leaf's gradient if that is known without a tape.
+    """A network inside its loss: what it computes is a leaf of the tape; `finish` takes the gradient on from there,
+    after backward or from the leaf's gradient if that is known without a tape.
     """
 
     def __init__(self, chain: Chain):
@@ -152,7 +155,9 @@ def chain_of(module: nn.Module) -> Chain | None:
 
 
 def _as_told(module: nn.Module) -> bool:
-    """Whether it computes what it seems to: a subclass or an instance may have a `forward` that `plain_layers` does not know of."""
+    """Whether it computes what it seems to:
+    a subclass or an instance may have a `forward` that `plain_layers` does not know of.
+    """
     computes = _computed_by(module)
     if "forward" in vars(module) or computes is None:
         return False

@@ -1,15 +1,15 @@
 """The words of an update, and their two meanings: `Eager` does them at once, `Traced` records them as pure tensor code.
 
     s.q(obs)                      read a network: evaluation mode, its parameters get no gradient (its inputs do)
-    s.minimise("q", loss)         loss(q) → value or (value, aux), q in training mode; then gradient → limits → optimiser;
-                                  returns aux, detached. The loss and the gradient's norm become metrics by themselves.
+    s.minimise("q", loss)         loss(q) → value or (value, aux), q in training mode; then gradient → limits →
+                                  optimiser; returns aux, detached. The loss and the gradient's norm become metrics.
                                   by="other": with the moments of another optimiser of this network
     s.follow("q_target", "q", τ)  target ← (1 − τ) target + τ source
     s.normal(n, k), s.uniform(n)  random numbers: drawn here when eager, inputs of the artefact when compiled
     s.knob.clip                   a scheduled number: always an input, never baked into the artefact
 
-A module anywhere inside a network may define `own_loss(batch) → (value, {name: number})`: it is added to the loss whenever
-that network is minimised, and its numbers become metrics.
+A module anywhere inside a network may define `own_loss(batch) → (value, {name: number})`: it is added to the loss
+whenever that network is minimised, and its numbers become metrics.
 """
 
 from __future__ import annotations
@@ -69,7 +69,9 @@ class Words:
         return self._read(name)
 
     def minimise(self, name: str, loss: Loss, by: str | None = None) -> Any:
-        """One step down the gradient of loss(network), of its own optimiser or of that called `by`; returns the detached aux."""
+        """One step down the gradient of loss(network), of its own optimiser or of that called `by`;
+        returns the detached aux.
+        """
         self._minimised = True
         value, aux, grad = self._gradient(name, loss)
         by = by or name
@@ -133,7 +135,8 @@ class Eager(Words):
     def _gradient(self, name: str, loss: Loss) -> tuple[Tensor, Any, Tensor]:
         net = self._nets[name]
         net.grad.zero_()
-        # any other loss may want more of its network than what it computes: the gradient of a parameter, other parameters in its place
+        # any other loss may want more of its network than what it computes:
+        # the gradient of a parameter, other parameters in its place
         cut = Cut(net.chain) if self._plain and net.chain is not None else None
         value, aux = self._evaluate(name, loss, cut or net.module)
         slope = None if cut is None or cut.leaf is None else known_slope(value, cut.leaf)
@@ -184,7 +187,9 @@ class Quiet:
 
 
 class Traced(Words):
-    """Pure code on named tensors: nothing is written before `commit`, so the trace could be cut after every gradient."""
+    """Pure code on named tensors:
+    nothing is written before `commit`, so the trace could be cut after every gradient.
+    """
 
     def __init__(self, *parts: Any, noise: Sequence[Tensor] = ()):
         super().__init__(*parts)

@@ -1,8 +1,8 @@
 """The encoder of a model, from the observation's spec and the `model` section: mask off → normaliser → encoder.
 
-A user's encoder (`model.encoder`) is a class whose objects are modules: `Class(obs_spec, **model.kwargs)`, with `out_features: int` and
-`forward(obs) -> [N, out_features]`. It sees the spec and the observations without action mask, normalised if asked for, and always one
-leading dimension N: [T, B] is folded before it and unfolded after it.
+A user's encoder (`model.encoder`) is a class whose objects are modules: `Class(obs_spec, **model.kwargs)`, with
+`out_features: int` and `forward(obs) -> [N, out_features]`. It sees the spec and the observations without action mask,
+normalised if asked for, and always one leading dimension N: [T, B] is folded before it and unfolded after it.
 """
 
 from __future__ import annotations
@@ -72,7 +72,8 @@ def _user_module(spec: Tree, config: ModelConfig) -> Any:
     except TypeError as error:
         call = f"{getattr(cls, '__name__', cls)}{inspect.signature(cls)}"
         raise ConfigError(
-            f"{where} is called as Class(obs_spec, **model.kwargs) with kwargs={config.kwargs}, but it is {call}: {error}"
+            f"{where} is called as Class(obs_spec, **model.kwargs) with kwargs={config.kwargs}, "
+            f"but it is {call}: {error}"
         ) from None
     module = cls(spec, **config.kwargs)
     if not isinstance(module, nn.Module):

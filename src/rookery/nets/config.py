@@ -145,8 +145,8 @@ class ModelConfig(Section):
         for name, value in (("hidden", self.hidden), ("convs", self.convs), ("encoder", self.encoder)):
             if value:
                 raise ValueError(
-                    f"model.layers and model.{name} are both set, and each says what the network is: remove one of them "
-                    f"(model.layers=null, or model.{name}={'null' if name == 'encoder' else '[]'})"
+                    f"model.layers and model.{name} are both set, and each says what the network is: remove one of "
+                    f"them (model.layers=null, or model.{name}={'null' if name == 'encoder' else '[]'})"
                 )
         return self
 

@@ -1,10 +1,11 @@
 """Cores: memory between the encoder and the heads.
 
-    GRU    r, z = σ(W x + U h)         n = tanh(W_n x + r (U_n h + b_n))      h' = (1 − z) n + z h            (Cho 2014)
-    LSTM   i, f, o = σ(W x + U h)      g = tanh(W_g x + U_g h)                c' = f c + i g,  h' = o tanh c'  (Hochreiter 1997)
+    GRU    r, z = σ(W x + U h)      n = tanh(W_n x + r (U_n h + b_n))  h' = (1 − z) n + z h            (Cho 2014)
+    LSTM   i, f, o = σ(W x + U h)   g = tanh(W_g x + U_g h)            c' = f c + i g, h' = o tanh c'  (Hochreiter 1997)
 
-The state is a dict of [..., size] tensors, zeros at the start of an episode. Cells are written out: as straight-line tensor
-code they are compiled three times faster than torch's own recurrent modules, and the input products of all steps are one.
+The state is a dict of [..., size] tensors, zeros at the start of an episode. Cells are written out: as
+straight-line tensor code they are compiled three times faster than torch's own recurrent modules, and the input
+products of all steps are one.
 """
 
 from __future__ import annotations
@@ -46,7 +47,8 @@ class Core(nn.Module):
         return self._cell(self.from_input(x), state)
 
     def unroll(self, x: Tensor, state: State, first: Tensor, valid: Tensor) -> tuple[Tensor, State]:
-        """x [T, B, …] from state [B, …]; where `first` [T, B] an episode begins with zeros, where not `valid` nothing happens.
+        """x [T, B, …] from state [B, …];
+        where `first` [T, B] an episode begins with zeros, where not `valid` nothing happens.
 
         (y [T, B, size], the state *after* each step [T, B, size]).
         """

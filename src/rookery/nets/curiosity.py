@@ -3,7 +3,8 @@
 Distillation   f(s') fixed and random, f̂(s') learns to equal it                        (Burda 2018)
 Dynamics       φ(s) features, g(φ(s), φ(s')) tells the action, f(φ(s), a) tells φ(s')  (Pathak 2017)
 
-Both carry a critic of the bonus and the running size of the bonus. Observations are normalised by running statistics of their own.
+Both carry a critic of the bonus and the running size of the bonus.
+Observations are normalised by running statistics of their own.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Networks for distributions of the return, [..., A, N]: N numbers for every action.
 
-dueling   x_i(s, a) = V_i(s) + A_i(s, a) − mean_a' A_i(s, a')          for each of the N numbers (Hessel 2018, section 3)
+dueling   x_i(s, a) = V_i(s) + A_i(s, a) − mean_a' A_i(s, a')         for each of the N numbers (Hessel 2018, section 3)
 implicit  Z_τ(s, ·) = head(ψ(s) ⊙ φ(τ)),     φ(τ) = relu(W [cos(π i τ)]_{i<n} + b)          Dabney 2018b, eq. 4
 fractions p = softmax(P ψ(s)),     τ_i = Σ_{j<i} p_j,     τ̂_i = (τ_i + τ_{i+1}) / 2         Yang 2019, section 3.2
 """

@@ -6,8 +6,8 @@
     multi-binary              as 0.0 and 1.0
     dict, tuple               the parts, concatenated in the order of the space
 
-and then the hidden layers. Functions without parameters are plain callables, and encoders one flat module: a module call costs
-microseconds, and there is one per layer and env step.
+and then the hidden layers. Functions without parameters are plain callables, and encoders one flat module:
+a module call costs microseconds, and there is one per layer and env step.
 """
 
 from __future__ import annotations
@@ -84,8 +84,8 @@ class Pixels(nn.Module):
             sides = [(side - kernel) // stride + 1 for side in sides]
             if min(sides) < 1:
                 raise ConfigError(
-                    f"model.convs={_lists(config.convs)} is too much for {name} of shape {leaf.shape}: nothing is left of the "
-                    f"image after the layer {[n_out, kernel, stride]}. Use smaller kernels and strides, e.g. "
+                    f"model.convs={_lists(config.convs)} is too much for {name} of shape {leaf.shape}: nothing is left "
+                    f"of the image after the layer {[n_out, kernel, stride]}. Use smaller kernels and strides, e.g. "
                     "model.convs=[[16,3,1]], or model.convs=[] to see the pixels as a vector."
                 )
             layers.append(nn.Conv2d(channels, n_out, kernel, stride, device="cpu"))
@@ -146,7 +146,10 @@ def _top(width: int, config: ModelConfig) -> tuple[nn.Sequential, int]:
 
 
 class Encoder(nn.Module):
-    """Mask off → normaliser → features of all leaves, concatenated → hidden layers. Built from the spec without action mask."""
+    """Mask off → normaliser → features of all leaves, concatenated → hidden layers.
+
+    Built from the spec without action mask.
+    """
 
     plain = True  # core.plain
 
@@ -168,14 +171,15 @@ class Encoder(nn.Module):
             width += size
         if width == 0:
             raise ConfigError(
-                f"the observation {describe(obs_spec)} has nothing for a network to see. Check the env's observation space."
+                f"the observation {describe(obs_spec)} has nothing for a network to see. "
+                "Check the env's observation space."
             )
         self.plan = tuple(plan)  # per leaf: its path and its callable, or the number of its image network
         self.hidden, self.out_features = _top(width, config)
         if image_layers(config) and not self.images:
             raise ConfigError(
-                f"model.layers has convolutions, but the observation {describe(obs_spec)} has no image (uint8, three dimensions). "
-                "Remove the layers of type conv."
+                f"model.layers has convolutions, but the observation {describe(obs_spec)} has no image (uint8, three "
+                "dimensions). Remove the layers of type conv."
             )
 
     def forward(self, obs: Tree) -> Tensor:

@@ -60,7 +60,9 @@ class QNetwork(nn.Module):
         return self.head(self.encoder(obs))
 
     def plain_layers(self) -> list[nn.Module] | None:
-        """All layers in a row, if a batch of flat observations goes through them and nothing else; see `learning.short_path`."""
+        """All layers in a row, if a batch of flat observations goes through them and nothing else;
+        see `learning.short_path`.
+        """
         tells = getattr(self.encoder, "plain_layers", None)
         layers = None if tells is None or self.core is not None else tells()
         return None if layers is None else [*layers, self.head]
@@ -111,8 +113,8 @@ class Critic(nn.Module):
 class Ensemble(nn.Module):
     """Several networks of one kind, each with weights of its own: their results side by side, [count, ...].
 
-    A loop, not stacked weights: those are faster only where networks are tiny and updates are not compiled, and so a member may be any
-    network.
+    A loop, not stacked weights: those are faster only where networks are tiny and updates are not compiled,
+    and so a member may be any network.
     """
 
     plain = True  # core.plain

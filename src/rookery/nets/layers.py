@@ -1,7 +1,7 @@
 """Networks from a list of layers (`model.layers`): input sizes are inferred, and what does not fit is said.
 
-The layers up to `flatten`, if there are convolutions, are applied to every image of the observation. All others see the features
-of the whole observation, as `hidden` layers do.
+The layers up to `flatten`, if there are convolutions, are applied to every image of the observation.
+All others see the features of the whole observation, as `hidden` layers do.
 """
 
 from __future__ import annotations
@@ -46,14 +46,17 @@ def feature_layers(config: ModelConfig) -> Numbered:
 def build_layers(
     layers: Numbered, shape: tuple[int, ...], config: ModelConfig, seen: str
 ) -> tuple[nn.Sequential, tuple[int, ...]]:
-    """(the modules, the shape they give) for an input of `shape` without leading dimensions; `seen` names it in errors."""
+    """(the modules, the shape they give) for an input of `shape` without leading dimensions;
+    `seen` names it in errors.
+    """
     modules: list[nn.Module] = []
     for i, layer in layers:
         made, following = _build(layer, shape, config)
         if min(following) < 1:
             raise ConfigError(
-                f"model.layers.{i}: nothing is left of {seen} after kernel={layer.kernel}, stride={layer.stride} on "  # type: ignore[union-attr]
-                f"{shape[1]} × {shape[2]}. Use a smaller kernel or stride, or padding."
+                f"model.layers.{i}: nothing is left of {seen} after kernel={layer.kernel}, "  # type: ignore[union-attr]
+                f"stride={layer.stride} on {shape[1]} × {shape[2]}. "  # type: ignore[union-attr]
+                "Use a smaller kernel or stride, or padding."
             )
         modules.append(made)
         activation = layer.activation or config.activation  # type: ignore[union-attr]

@@ -1,7 +1,7 @@
 """Building blocks: perceptrons, initialisation, a learned number, and how a network's own loss terms are found.
 
-All are straight-line tensor code that make_fx can trace: no `.item()`, no branch on data, no integer buffer, nothing modified in place,
-and no parameter is handed out itself (it would change under its reader at the next update).
+All are straight-line tensor code that make_fx can trace: no `.item()`, no branch on data, no integer buffer, nothing
+modified in place, and no parameter is handed out itself (it would change under its reader at the next update).
 """
 
 from __future__ import annotations

@@ -3,9 +3,10 @@
     y = (μ_w + σ_w ⊙ f(ε_out) f(ε_in)ᵀ) x + μ_b + σ_b ⊙ f(ε_out),     f(ε) = sign(ε) √|ε|        eq. 10, 11
       = μ_w x + μ_b + f(ε_out) ⊙ (σ_w (x ⊙ f(ε_in)) + σ_b)                                       as computed here
 
-The noise is an input, not drawn inside: f(ε) lies in two buffers of the layer, which `resample` fills. So a compiled update
-sees it like any statistic, a target network has noise of its own, and a checkpoint holds it. The learner resamples before every
-update and the trainer before every round; greedy acting reads a twin whose noise is zero, which leaves μ alone.
+The noise is an input, not drawn inside: f(ε) lies in two buffers of the layer, which `resample` fills. So a
+compiled update sees it like any statistic, a target network has noise of its own, and a checkpoint holds it. The
+learner resamples before every update and the trainer before every round; greedy acting reads a twin whose noise
+is zero, which leaves μ alone.
 """
 
 from __future__ import annotations

@@ -61,7 +61,10 @@ class Normalise(nn.Module):
 
 
 class NormaliseObs(nn.Module):
-    """A normaliser for every float box of an observation; the other leaves pass. Built from the spec without action mask."""
+    """A normaliser for every float box of an observation; the other leaves pass.
+
+    Built from the spec without action mask.
+    """
 
     plain = True  # core.plain
 

@@ -131,7 +131,9 @@ class ActorCritic(nn.Module):
         return self.unroll(b.obs, tree_take(b.state, 0), b.first, b.valid)[:2] if self.cores else self(b.obs)
 
     def judge(self, b: Any) -> tuple[Tensor, Tensor, Tensor]:
-        """V of a rollout's rows [T, B], of `last_obs` [B] and of `final_obs` [K], these with the memory after the step."""
+        """V of a rollout's rows [T, B], of `last_obs` [B] and of `final_obs` [K],
+        these with the memory after the step.
+        """
         if not self.cores:
             return self.value(b.obs), self.value(b.last_obs), self.value(b.final_obs)
         _, value, after = self.unroll(b.obs, tree_take(b.state, 0), b.first, b.valid)

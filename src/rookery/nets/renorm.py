@@ -4,8 +4,8 @@
                μ ← μ + m (μ_B − μ),   σ² ← σ² + m (σ_B² − σ²)                            r and d get no gradient
     reading    y = γ (x − μ) / σ + β
 
-While the layer has learnt fewer than `warmup` times, r = 1 and d = 0: plain batch normalisation, for μ and σ are not worth anything
-yet. They are buffers, so they are in every checkpoint and in every copy of the weights.
+While the layer has learnt fewer than `warmup` times, r = 1 and d = 0: plain batch normalisation, for μ and σ are not
+worth anything yet. They are buffers, so they are in every checkpoint and in every copy of the weights.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
     at every x      centre = IQM over the runs, band = its 95 % bootstrap interval           4 runs and more
                     centre = mean,              band = from the lowest to the highest         2 or 3
-    x               those that all runs have; if that is less than half of a run's points, all of them between the last of the
-                    first points and the first of the last ones, with straight lines between a run's own points
+    x               those that all runs have; if that is less than half of a run's points, all of them between the last
+                    of the first points and the first of the last ones, with straight lines between a run's own points
 
 Two runs belong together if their configs differ in nothing but the seed and where things are written.
 """

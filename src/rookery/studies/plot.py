@@ -1,6 +1,9 @@
-"""Pictures of learning curves: one panel per task, in it one line with a band per curve. Needs matplotlib, which is imported late.
+"""Pictures of learning curves: one panel per task, in it one line with a band per curve.
 
-Figures are made without pyplot, so no window system is asked for and no global state is changed; the same curves give the same bytes.
+Needs matplotlib, which is imported late.
+
+Figures are made without pyplot, so no window system is asked for and no global state is changed;
+the same curves give the same bytes.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Many seeds of one config: each a run of its own in a child process, then its last policy judged in another.
 
-A run is `rookery train … --on-exists resume`: started again in the same folder it goes on, and one that is finished ends at
-once. Children have sessions of their own, so a Ctrl-C reaches them once and through here: each saves and ends.
+A run is `rookery train … --on-exists resume`: started again in the same folder it goes on, and one that is finished
+ends at once. Children have sessions of their own, so a Ctrl-C reaches them once and through here: each saves and ends.
 """
 
 from __future__ import annotations
@@ -68,7 +68,9 @@ class Judged:
 
 
 class Crew:
-    """Runs seeds in up to `jobs` child processes at a time; use as a context manager, in the main thread if signals should be heard."""
+    """Runs seeds in up to `jobs` child processes at a time;
+    use as a context manager, in the main thread if signals should be heard.
+    """
 
     def __init__(self, jobs: int):
         self.jobs = jobs
@@ -87,7 +89,10 @@ class Crew:
             signal.signal(signal.SIGTERM, self._before)
 
     def run(self, plan: Plan, seeds: Sequence[int], tell: Callable[[Judged], None]) -> list[Judged]:
-        """Judged seeds in their order; `tell` hears of each when it is done. The first failure ends the others, which can be resumed."""
+        """Judged seeds in their order; `tell` hears of each when it is done.
+
+        The first failure ends the others, which can be resumed.
+        """
         with ThreadPoolExecutor(self.jobs) as threads:
             waiting = [threads.submit(self.one, plan, seed) for seed in seeds]
             try:

@@ -2,7 +2,7 @@
 
     IQM        = mean of the middle half of the values: ¼ is left out at either end, fractions of a value weighted
     interval   = 2.5 % and 97.5 % quantiles of the IQM over redrawn values
-    stratified   over several tasks, each task's values are redrawn among themselves and the IQM is taken over all of them together
+    stratified   over several tasks, each task's values are redrawn among themselves; the IQM is that of all together
 
 Redrawing uses its own generator with a fixed seed: the same values always give the same interval.
 """

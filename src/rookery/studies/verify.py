@@ -1,7 +1,9 @@
-"""Is what was measured for a preset measured again? Seeds are trained anew and compared with what `results.json` stores.
+"""Is what was measured for a preset measured again?
+
+Seeds are trained anew and compared with what `results.json` stores.
 
     holds  ⇔  IQM ≥ gate   and, where a band is stored,   high ≥ stored low: no worse than was measured
-    score  =  1 + (figure − gate) / |gate|                   1 at the gate, linear in the figure: comparable between presets
+    score  =  1 + (figure − gate) / |gate|               1 at the gate, linear in the figure: comparable between presets
 
 IQM and interval: `rookery.studies.statistics`. Bands are compared with two decimals, as they are stored.
 """
@@ -95,7 +97,9 @@ def gate_of(preset: str) -> Gate:
 
 
 def jobs_for(preset: str, overrides: Sequence[str], quota: int | None = None) -> int:
-    """Runs at a time: as many as the CPU quota has room for; a run with workers needs a CPU for each besides its own."""
+    """Runs at a time: as many as the CPU quota has room for;
+    a run with workers needs a CPU for each besides its own.
+    """
     pool = load_config(preset, overrides=overrides).pool
     each = 1 if pool.kind == "local" else 1 + pool.workers
     return max(1, (quota or cpu_quota()) // each)
@@ -145,7 +149,9 @@ def summary_of(found: Verdict) -> list[str]:
 
 
 def together(found: Sequence[Verdict]) -> dict[str, Any]:
-    """One figure over several presets: the IQM of their scores, with an interval that redraws seeds within each preset."""
+    """One figure over several presets:
+    the IQM of their scores, with an interval that redraws seeds within each preset.
+    """
     scores = [verdict.scores for verdict in found]
     everything = [score for preset in scores for score in preset]
     return {"score_iqm": iqm(everything), "interval": list(stratified_interval(scores)), "runs": len(everything)}

@@ -1,6 +1,9 @@
-"""The zoo: presets, one file per task family. What was measured for each is in `results.json`, read only when asked for.
+"""The zoo: presets, one file per task family.
 
-The curves behind it, one file per preset, are in `curves/`: a link to docs/curves of the repository, so that there is one copy.
+What was measured for each is in `results.json`, read only when asked for.
+
+The curves behind it, one file per preset, are in `curves/`: a link to docs/curves of the repository,
+so that there is one copy.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Atari games from pixels: grey 84 × 84 screens, four stacked, as in `rookery.envs.tasks.atari`.
 
-Steps are the agent's, of four frames each. Training sees the sign of rewards and one life per episode; evaluation plays whole games
-with raw rewards.
+Steps are the agent's, of four frames each. Training sees the sign of rewards and one life per episode;
+evaluation plays whole games with raw rewards.
 """
 
 from __future__ import annotations

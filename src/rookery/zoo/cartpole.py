@@ -1,6 +1,7 @@
 """CartPole-v1, and CartPole without velocities, which asks for memory. Step budgets are those of the learning gates.
 
-Asynchronous runs (IMPALA, APPO, Ape-X) have workers in processes that do not wait for the learner; `pool=ray` runs the same on a cluster.
+Asynchronous runs (IMPALA, APPO, Ape-X) have workers in processes that do not wait for the learner;
+`pool=ray` runs the same on a cluster.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ CARTPOLE_DQN: dict[str, Any] = {
     "eval": {"every_steps": 5_000},
 }
 
-# priorities make large steps: half the learning rate; corrected in full from the start (beta = 1), as CartPole is too short to anneal
+# priorities make large steps: half the learning rate;
+# corrected in full from the start (beta = 1), as CartPole is too short to anneal
 CARTPOLE_DQN_PER: dict[str, Any] = CARTPOLE_DQN | {
     "algo": CARTPOLE_DQN["algo"] | {"lr": {"kind": "linear", "start": 5e-4, "end": 1e-5, "steps": 45_000}},
     "store": CARTPOLE_DQN["store"] | {"priority": {"alpha": 0.5, "beta": 1.0}},
@@ -74,7 +76,8 @@ CARTPOLE_RAINBOW: dict[str, Any] = _OFF_POLICY | {
     "store": _OFF_POLICY["store"] | {"priority": {"alpha": 0.5, "beta": 1.0}},
 }
 
-# the gap between actions is small beside the values: a head of its own for it, and a horizon that shows the edge from afar
+# the gap between actions is small beside the values:
+# a head of its own for it, and a horizon that shows the edge from afar
 _QUANTILES: dict[str, Any] = _Q | {
     "gamma": 0.99,
     "double": True,

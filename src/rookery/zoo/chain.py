@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-# Advantages as they are: to deviation 1, those of a critic that has seen no reward are noise, which PPO follows as if it were news
-# (without any bonus one seed of five came to the end so).
+# Advantages as they are: to deviation 1, those of a critic that has seen no reward are noise, which PPO follows as if
+# it were news (without any bonus one seed of five came to the end so).
 CHAIN20_PPO_RND: dict[str, Any] = {
     "algo": {
         "name": "ppo",

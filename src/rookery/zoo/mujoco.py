@@ -1,8 +1,8 @@
 """MuJoCo locomotion (`pip install rookery[mujoco]`) with the hyper-parameters that the field has settled on.
 
 SAC: Haarnoja 2018 and what its successors kept. TD3: Fujimoto 2018. PPO: the tuned settings that are in common use for
-the v4 and v5 tasks; returns are of the order of 1 by a fixed factor, where others divide rewards by a running deviation.
-One million steps; episodes end after 1000.
+the v4 and v5 tasks; returns are of the order of 1 by a fixed factor, where others divide rewards by a running
+deviation. One million steps; episodes end after 1000.
 """
 
 from __future__ import annotations

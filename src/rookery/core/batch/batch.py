@@ -1,8 +1,9 @@
 """Batch: a nested dict of arrays that behaves like a dict and like an array, the comfortable public edge of Rookery.
 
-What goes in: dicts and named tuples become nested batches, lists become arrays (a list of dicts becomes one batch of stacked leaves),
-numbers become numpy scalars, torch tensors stay tensors, arrays are kept without a copy, None stays None ("reserved, no data yet").
-Indices and arithmetic reach every leaf. Names of methods are read as items: `b["shape"]`. Hot paths use plain dicts (`to_dict`).
+What goes in: dicts and named tuples become nested batches, lists become arrays (a list of dicts becomes one batch of
+stacked leaves), numbers become numpy scalars, torch tensors stay tensors, arrays are kept without a copy, None stays
+None ("reserved, no data yet"). Indices and arithmetic reach every leaf. Names of methods are read as items:
+`b["shape"]`. Hot paths use plain dicts (`to_dict`).
 """
 
 from __future__ import annotations
@@ -37,7 +38,9 @@ def _inplace(op: _Op) -> Callable[[Batch, Any], Batch]:
 
 
 class Batch(Node):
-    """`Batch(obs={"x": [1, 2]}, reward=[0.5, 1.0])`; also `Batch({"reward": …})` and `Batch([dict, dict])`, which stacks."""
+    """`Batch(obs={"x": [1, 2]}, reward=[0.5, 1.0])`;
+    also `Batch({"reward": …})` and `Batch([dict, dict])`, which stacks.
+    """
 
     __slots__ = ()
     __hash__ = None  # type: ignore[assignment]
@@ -125,7 +128,9 @@ class Batch(Node):
         return self._map(lambda path, leaf: take(leaf, index, path))
 
     def __setitem__(self, index: Any, value: Any) -> None:
-        """`b["key"] = value`, or rows of all leaves; keys that the other batch lacks are set to zero, unknown ones are an error."""
+        """`b["key"] = value`, or rows of all leaves;
+        keys that the other batch lacks are set to zero, unknown ones are an error.
+        """
         if isinstance(index, str):
             self._data[index] = _entry(value)
         else:

@@ -4,8 +4,9 @@
     decollate         the inverse: B samples whose leaves are views of the batch
     time_collate  [[step, step, …], …], or [{"obs": [T, …], …}, …]  →  {"obs": [T, B, …], …}
 
-Dicts, lists, tuples and named tuples keep their kind (so several heads stay a list of [B, ·]); strings become a list of B; a field that is None in every
-sample stays None. float64 becomes float32, integers narrower than 64 bits int64; bool, uint8 (bytes of images) and half precision stay.
+Dicts, lists, tuples and named tuples keep their kind (so several heads stay a list of [B, ·]); strings become a list of
+B; a field that is None in every sample stays None. float64 becomes float32, integers narrower than 64 bits int64; bool,
+uint8 (bytes of images) and half precision stay.
 """
 
 from __future__ import annotations
@@ -29,8 +30,9 @@ _NUMPY: dict[str, type[np.generic]] = {"float64": np.float32} | dict.fromkeys(_N
 def collate(samples: Sequence[Any]) -> Any:
     """One batch of B samples of equal structure; a new first dimension B in every leaf.
 
-    `collate([{"obs": [0.0, 1.0], "action": 2}, {"obs": [3.0, 4.0], "action": 5}])` has `action` [2, 5], and `obs` as a list of two heads;
-    an observation that is one array is given as an array. Samples that differ in keys, parts or shapes are a ValueError that names the place.
+    `collate([{"obs": [0.0, 1.0], "action": 2}, {"obs": [3.0, 4.0], "action": 5}])` has `action` [2, 5], and `obs` as a
+    list of two heads; an observation that is one array is given as an array. Samples that differ in keys, parts or
+    shapes are a ValueError that names the place.
     """
     if not samples:
         raise ValueError("collate needs at least one sample, got an empty list")
@@ -53,7 +55,8 @@ def _collate(samples: list[Any], path: str) -> Any:
         parts = [_collate(list(part), below(path, str(i))) for i, part in enumerate(_columns(samples, path))]
         return _like(first, parts)
     raise TypeError(
-        f"{_at(path)} is a {type(first).__name__}; dicts, lists, tuples, numbers, arrays, tensors and strings can be collated"
+        f"{_at(path)} is a {type(first).__name__}; "
+        "dicts, lists, tuples, numbers, arrays, tensors and strings can be collated"
     )
 
 
@@ -114,7 +117,9 @@ def _differing(values: list[Any]) -> str:
 
 
 def decollate(batch: Any) -> list[Any]:
-    """The B samples of a batch, as a list: the inverse of `collate`. Leaves are views, numbers are tensors without dimensions.
+    """The B samples of a batch, as a list: the inverse of `collate`.
+
+    Leaves are views, numbers are tensors without dimensions.
 
     Leaves of different lengths are a ValueError that names them.
     """
@@ -167,8 +172,9 @@ def _decollate(batch: Any, length: int) -> list[Any]:
 def time_collate(sequences: Sequence[Any]) -> Any:
     """B sequences of T steps each as one batch with leaves [T, B, …].
 
-    A sequence is a list of T steps, or a dict whose values run over time (lists of T, or arrays [T, …]). Recurrent states (keys `state`, `prev_state`)
-    are stacked like everything else, keeping their structure, so `batch["state"][0]` starts the sequences; a state of None counts as zeros.
+    A sequence is a list of T steps, or a dict whose values run over time (lists of T, or arrays [T, …]). Recurrent
+    states (keys `state`, `prev_state`) are stacked like everything else, keeping their structure, so
+    `batch["state"][0]` starts the sequences; a state of None counts as zeros.
     """
     if not sequences:
         raise ValueError("time_collate needs at least one sequence, got an empty list")

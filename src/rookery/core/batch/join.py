@@ -1,6 +1,7 @@
 """Making trees of what people write, and joining trees whose keys differ: the constructor, `stack` and `cat` of Batch.
 
-A tree here is a plain nested dict. None and {} mean "nothing there": wherever another tree has data, they are filled with zeros.
+A tree here is a plain nested dict.
+None and {} mean "nothing there": wherever another tree has data, they are filled with zeros.
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ from rookery.core.tree import Tree
 
 
 def tree_of(value: Any) -> Tree:
-    """Dicts, named tuples and batches become dicts, lists arrays (of dicts: one dict of arrays), numbers numpy scalars."""
+    """Dicts, named tuples and batches become dicts,
+    lists arrays (of dicts: one dict of arrays), numbers numpy scalars.
+    """
     if value is None or isinstance(value, Tensor):
         return value
     if isinstance(value, np.ndarray):

@@ -1,4 +1,6 @@
-"""What can be done to one leaf of a batch: a numpy array, a torch tensor, a numpy scalar, a string or an opaque object."""
+"""What can be done to one leaf of a batch:
+a numpy array, a torch tensor, a numpy scalar, a string or an opaque object.
+"""
 
 from __future__ import annotations
 
@@ -108,7 +110,10 @@ def put(leaf: Any, index: Any, value: Any, path: str) -> None:
 
 
 def joined(leaves: list[Any], axis: int | None, path: str) -> Any:
-    """Stacked along a new axis, or concatenated along the first one if the axis is None. One tensor makes all tensors."""
+    """Stacked along a new axis, or concatenated along the first one if the axis is None.
+
+    One tensor makes all tensors.
+    """
     try:
         if any(isinstance(leaf, Tensor) for leaf in leaves):
             tensors = [to_tensor(leaf, path) for leaf in leaves]

@@ -1,4 +1,6 @@
-"""Validation of a merged config tree: every problem at once, each with its key, what was expected, what came, and where from."""
+"""Validation of a merged config tree:
+every problem at once, each with its key, what was expected, what came, and where from.
+"""
 
 from __future__ import annotations
 
@@ -71,7 +73,9 @@ class Checker:
         return None
 
     def add(self, path: KeyPath, message: str, hint: str = "") -> None:
-        """Note a problem with the value at path, unless that value or a part of it has been complained about already."""
+        """Note a problem with the value at path,
+        unless that value or a part of it has been complained about already.
+        """
         key = ".".join(path)
         self._spoilt.add(key)
         if any(f"{problem.key}.".startswith(f"{key}.") for problem in self.problems):

@@ -2,10 +2,10 @@
 
     defaults < algorithm < preset < file < argument < command line
 
-A mapping is merged key by key; anything else replaces what was below. Three things replace a mapping as a whole: an empty mapping,
-another `algo.name`, and inside a section another `kind` (the options of one algorithm or schedule mean nothing to another). A
-key that is another way to say the same as its neighbours (`model.layers`) removes those of lower layers: `replacing`. A text in place
-of a mapping in `SHORT` stands for its most important key.
+A mapping is merged key by key; anything else replaces what was below. Three things replace a mapping as a whole: an
+empty mapping, another `algo.name`, and inside a section another `kind` (the options of one algorithm or schedule mean
+nothing to another). A key that is another way to say the same as its neighbours (`model.layers`) removes those of lower
+layers: `replacing`. A text in place of a mapping in `SHORT` stands for its most important key.
 """
 
 from __future__ import annotations

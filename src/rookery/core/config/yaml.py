@@ -1,7 +1,7 @@
 """YAML as configs need it: `1e-3` is a number, a key given twice is an error, and every value knows its line.
 
-The stock loader follows YAML 1.1, where `1e-3` is a string, `on` is true, `010` is eight and `12:30` is 750. This one reads numbers as
-people write them, `true`, `false` and `null`; everything else is a string. No tag creates an object.
+The stock loader follows YAML 1.1, where `1e-3` is a string, `on` is true, `010` is eight and `12:30` is 750. This one
+reads numbers as people write them, `true`, `false` and `null`; everything else is a string. No tag creates an object.
 """
 
 from __future__ import annotations

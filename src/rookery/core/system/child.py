@@ -91,7 +91,9 @@ def send_failure(pipe: Connection, error: Exception) -> None:
 
 
 def die_with(parent: int) -> None:
-    """End when the parent dies, whatever this process is doing then; a closed pipe is noticed only between two requests."""
+    """End when the parent dies, whatever this process is doing then;
+    a closed pipe is noticed only between two requests.
+    """
     found = multiprocessing.parent_process()
     if found is not None:
         threading.Thread(target=_outlive, args=(found.sentinel,), name="rookery parent", daemon=True).start()
@@ -106,9 +108,12 @@ def die_with(parent: int) -> None:
 
 
 def leave() -> None:
-    """The end of a child that has closed what it had. To take an interpreter with torch apart costs a second of CPU time, for nobody.
+    """The end of a child that has closed what it had.
 
-    Only a spawned process has an interpreter of its own to take apart; others end so anyway, and exit functions they know are their parent's.
+    To take an interpreter with torch apart costs a second of CPU time, for nobody.
+
+    Only a spawned process has an interpreter of its own to take apart;
+    others end so anyway, and exit functions they know are their parent's.
     """
     if multiprocessing.get_start_method(allow_none=True) == "spawn":
         atexit._run_exitfuncs()

@@ -1,9 +1,10 @@
 """How many CPUs this process may really use, and keeping libraries from starting more threads than that.
 
-    quota = min(CPUs of the affinity mask, ⌊quota / period⌋ of every control group from this process's own up to the root), at least 1
+    quota = min(CPUs of the affinity mask, ⌊quota / period⌋ of every control group), at least 1
 
-On a host with 64 CPUs and a container of 2, OpenMP and BLAS would start 64 threads that wait for one another. A fraction is
-rounded down: 2 threads on 1.5 CPUs are stopped by the kernel in the middle of every period, and each waits for the other.
+The control groups are those from this process's own up to the root. On a host with 64 CPUs and a container of 2, OpenMP
+and BLAS would start 64 threads that wait for one another. A fraction is rounded down: 2 threads on 1.5 CPUs are stopped
+by the kernel in the middle of every period, and each waits for the other.
 """
 
 from __future__ import annotations
@@ -64,7 +65,9 @@ def _memberships(file: Path) -> list[tuple[str, str]]:
 
 
 def _upwards(mount: Path, path: str) -> Iterator[Path]:
-    """The group's folder and those above it; inside a container the path may be the host's, then only the mount exists."""
+    """The group's folder and those above it;
+    inside a container the path may be the host's, then only the mount exists.
+    """
     folder = mount / path.lstrip("/")
     yield folder
     while folder != mount:

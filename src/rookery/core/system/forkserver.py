@@ -1,7 +1,9 @@
-"""The server that child processes are forked from (`start=forkserver`): what is imported there once is there in every child.
+"""The server that child processes are forked from (`start=forkserver`):
+what is imported there once is there in every child.
 
-It outlives its parent, if only for a moment. If that was killed, the server removes the folder with its socket, which the parent
-cannot; and it ends without taking its interpreter apart, which would keep whoever reads the run's output waiting.
+It outlives its parent, if only for a moment. If that was killed, the server removes the folder with its
+socket, which the parent cannot; and it ends without taking its interpreter apart, which would keep whoever
+reads the run's output waiting.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Importing torch, numba and gymnasium without searching them for garbage.
 
-Together they make half a million objects that live as long as the process. While they are made, the collector would visit
-all of them several times, and once more whenever it looks at its oldest generation: a sixth of a short run's start.
+Together they make half a million objects that live as long as the process. While they are made, the
+collector would visit all of them several times, and once more whenever it looks at its oldest generation:
+a sixth of a short run's start.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ HEAVY = "torch"  # brings nearly all of them
 
 @contextmanager
 def lasting() -> Iterator[None]:
-    """Inside, the garbage collector rests; afterwards it leaves out what there is by then (`gc.unfreeze()` undoes that).
+    """Inside, the garbage collector rests;
+    afterwards it leaves out what there is by then (`gc.unfreeze()` undoes that).
 
     If torch is imported already, nothing is changed: what the process has made since may be garbage one day.
     """

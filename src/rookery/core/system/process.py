@@ -19,7 +19,8 @@ from rookery.core.system.cpus import BOUND
 
 STARTING = 300.0  # seconds for a process to import torch and make what it is for
 GUARD = (
-    'a script that starts worker processes is imported by them: what it does must stand under `if __name__ == "__main__":`, '
+    "a script that starts worker processes is imported by them: "
+    'what it does must stand under `if __name__ == "__main__":`, '
     "or set env.workers.start=fork"
 )
 

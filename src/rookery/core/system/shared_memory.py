@@ -1,6 +1,9 @@
-"""Arrays that several processes see. Their memory has no name anywhere, so nothing is left behind however the processes end.
+"""Arrays that several processes see.
 
-A `Shared` travels to a child as an argument of its process (fork, spawn and forkserver alike), which maps the same memory.
+Their memory has no name anywhere, so nothing is left behind however the processes end.
+
+A `Shared` travels to a child as an argument of its process (fork, spawn and forkserver alike),
+which maps the same memory.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Demonstrations: recorded steps that are learnt from beside the run's own, never overwritten and never expired.
 
-The file is one that `Replay.save` wrote, with actions as the env takes them. It is read once, checked against the run's spaces, and drawn from
-uniformly; n-step returns, discounts and true successors come out as those of the replay do. A checkpoint holds the file's hash, not its steps.
+The file is one that `Replay.save` wrote, with actions as the env takes them. It is read once, checked against the run's
+spaces, and drawn from uniformly; n-step returns, discounts and true successors come out as those of the replay do. A
+checkpoint holds the file's hash, not its steps.
 """
 
 from __future__ import annotations
@@ -44,7 +45,10 @@ class Demonstrations(Store):
         stack: int = 1,
         from_env: Callable[[np.ndarray], np.ndarray] | None = None,
     ):
-        """fields: what the run stores of a step (`stored_spec`). from_env: what it stores for an action that the env takes, if not the same."""
+        """fields: what the run stores of a step (`stored_spec`).
+
+        from_env: what it stores for an action that the env takes, if not the same.
+        """
         self.path, self._rng, self._draws = str(path), rng, 0
         ring, self._sha256 = load_ring(Path(path).expanduser(), fields, from_env)
         listed = np.zeros(ring.size, np.int64)
@@ -90,8 +94,9 @@ class Demonstrations(Store):
     def restore(self, state: dict[str, Any]) -> None:
         if state["sha256"] != self._sha256:
             raise CheckpointError(
-                f"store.demonstrations={self.path} is not the file that the run began with (SHA-256 {self._sha256[:12]}… instead of "
-                f"{state['sha256'][:12]}…). Bring the old file back, or start a new run."
+                f"store.demonstrations={self.path} is not the file that the run began with "
+                f"(SHA-256 {self._sha256[:12]}… instead of {state['sha256'][:12]}…). Bring the old "
+                "file back, or start a new run."
             )
         self._draws = int(state["draws"])
 
@@ -126,13 +131,13 @@ def _fitted(key: str, leaf: Leaf, recorded: dict[str, np.ndarray], path: Path) -
     array = recorded.get(key)
     if array is None:
         raise ConfigError(
-            f"store.demonstrations={path} has no '{key}', which this run stores; it has {', '.join(recorded)}. Record steps of the same env, "
-            "after the same wrappers."
+            f"store.demonstrations={path} has no '{key}', which this run stores; it has {', '.join(recorded)}. "
+            "Record steps of the same env, after the same wrappers."
         )
     if array.shape[2:] != leaf.shape or not same_kind(array.dtype, leaf.dtype):
         raise ConfigError(
-            f"store.demonstrations={path}: '{key}' is {array.dtype} {array.shape[2:]}, but the env's is {describe(leaf)}. Record steps of the "
-            "same env, after the same wrappers."
+            f"store.demonstrations={path}: '{key}' is {array.dtype} {array.shape[2:]}, but the env's is "
+            f"{describe(leaf)}. Record steps of the same env, after the same wrappers."
         )
     is_choice = leaf.kind == "discrete" and key.partition("/")[0] == "action"
     return array.astype(leaf.dtype) - leaf.start if is_choice else array  # the run counts choices from 0
@@ -144,6 +149,6 @@ def _check_choices(fitted: dict[str, np.ndarray], action_spec: Tree, valid: np.n
         choices, sizes = fitted[key][valid], np.array(leaf.sizes).reshape(leaf.shape if leaf.sizes else (0,))
         if leaf.sizes and ((choices < 0) | (choices >= sizes)).any():
             raise ConfigError(
-                f"store.demonstrations={path}: '{key}' has choices that the env's {describe(leaf)} has not. Record actions as the env "
-                "takes them."
+                f"store.demonstrations={path}: '{key}' has choices that the env's {describe(leaf)} has not. "
+                "Record actions as the env takes them."
             )

@@ -1,7 +1,7 @@
 """Replay: recorded steps in the hands of a user, without trainer and chunks.
 
-It is bounded, can be sampled, and keeps its steps in the same ring as `ReplayStore`, each observation once. Positions count in time order, 0 is the oldest step; with several columns the columns of one time
-come one after another.
+It is bounded, can be sampled, and keeps its steps in the same ring as `ReplayStore`, each observation once. Positions
+count in time order, 0 is the oldest step; with several columns the columns of one time come one after another.
 """
 
 from __future__ import annotations
@@ -26,7 +26,10 @@ EXTRAS = ("info", "policy")
 
 
 class Replay:
-    """The newest `capacity` steps. Spaces that are not given are taken from the first step; `stack` frames are stacked when read."""
+    """The newest `capacity` steps.
+
+    Spaces that are not given are taken from the first step; `stack` frames are stacked when read.
+    """
 
     def __init__(
         self,
@@ -61,14 +64,18 @@ class Replay:
         info: Tree = None,
         policy: Tree = None,
     ) -> None:
-        """Append one step (of every column: leaves [columns, …] if there are several). info and policy are dicts of numbers or arrays."""
+        """Append one step (of every column: leaves [columns, …] if there are several).
+
+        info and policy are dicts of numbers or arrays.
+        """
         extras = {name: value for name, value in (("info", info), ("policy", policy)) if value}
         if self._ring is None:
             self._ring = self._made_for({"obs": obs, "action": action, **extras})
         ring = self._ring
         if set(extras) != set(ring.fields) & set(EXTRAS):
             raise BatchError(
-                f"this replay stores {sorted(ring.fields)}; the step has obs, action and {sorted(extras) or 'no extras'}. Give every step the same fields."
+                f"this replay stores {sorted(ring.fields)}; the step has obs, action and "
+                f"{sorted(extras) or 'no extras'}. Give every step the same fields."
             )
         step = {
             name: self._shaped(value, ring.fields[name], name)
@@ -119,7 +126,9 @@ class Replay:
         self._ring.add(chunk, allow_cut=True)
 
     def sample(self, n: int) -> tuple[dict[str, Tree], np.ndarray]:
-        """(batch, positions) of n steps drawn uniformly, with batch == replay[positions]; n = 0: every step in time order."""
+        """(batch, positions) of n steps drawn uniformly, with batch == replay[positions];
+        n = 0: every step in time order.
+        """
         if n < 0 or (n > 0 and len(self) == 0):
             raise UsageError(f"cannot sample {n} steps of {len(self)}. Add steps first; sample(0) gives everything.")
         at = self._rng.integers(len(self), size=n) if n else np.arange(len(self))
@@ -186,7 +195,8 @@ class Replay:
         dtype = np.dtype(np.float32) if array.dtype == np.float64 else array.dtype
         if dtype.kind not in "biuf":
             raise BatchError(
-                f"a replay stores numbers; got {type(value).__name__} of type {array.dtype}. Leave it out or encode it as numbers."
+                f"a replay stores numbers; got {type(value).__name__} of type {array.dtype}. "
+                "Leave it out or encode it as numbers."
             )
         return Leaf("box", array.shape if self.columns == 1 else array.shape[1:], dtype)
 
@@ -200,7 +210,8 @@ class Replay:
         array: np.ndarray = np.asarray(value)[None] if self.columns == 1 else np.asarray(value)
         if array.shape != (self.columns, *spec.shape) or not np.can_cast(array.dtype, spec.dtype, "same_kind"):
             raise BatchError(
-                f"{name} must be {spec.dtype} {spec.shape} per step in {self.columns} column(s), got {array.dtype} {np.shape(value)}."
+                f"{name} must be {spec.dtype} {spec.shape} per step in {self.columns} column(s), "
+                f"got {array.dtype} {np.shape(value)}."
             )
         return array.astype(spec.dtype)
 

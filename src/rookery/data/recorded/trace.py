@@ -25,7 +25,8 @@ class Trace:
         unknown = set(extras) - set(EXTRAS)
         if unknown:
             raise BatchError(
-                f"unknown field(s) {sorted(unknown)}: a step has obs, action, reward, terminated, truncated, next_obs, info, policy."
+                f"unknown field(s) {sorted(unknown)}: "
+                "a step has obs, action, reward, terminated, truncated, next_obs, info, policy."
             )
         step = {
             "obs": obs,
@@ -56,5 +57,6 @@ class Trace:
 
     def sample(self, n: int) -> None:
         raise UsageError(
-            f"a Trace grows without bound and cannot be sampled. Copy it into a Replay: replay = Replay({max(1, len(self))}); replay.update(trace)."
+            "a Trace grows without bound and cannot be sampled. "
+            f"Copy it into a Replay: replay = Replay({max(1, len(self))}); replay.update(trace)."
         )

@@ -9,8 +9,8 @@ from rookery.data.config import AlarmConfig
 
 _log = logging.getLogger("rookery.data")
 _ADVICE = {
-    "reuse": "steps are learnt from so often that the networks may overfit them. Lower store.updates_per_step or store.batch_size, "
-    "or collect with more envs.",
+    "reuse": "steps are learnt from so often that the networks may overfit them. "
+    "Lower store.updates_per_step or store.batch_size, or collect with more envs.",
     "staleness": "most of the data is of policies long gone. Lower store.capacity, or set store.max_staleness.",
 }
 

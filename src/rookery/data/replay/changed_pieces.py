@@ -1,7 +1,8 @@
 """Changes: which pieces of a ring's large arrays are still those that a checkpoint holds.
 
-Adding a row costs one addition. When a state is taken, the slots written since are, per lane, a run that ends at its head; their pieces, and
-those of the side table that got new entries, are forgotten. All others keep the hash under which they were saved or loaded.
+Adding a row costs one addition. When a state is taken, the slots written since are, per lane, a run that ends at its
+head; their pieces, and those of the side table that got new entries, are forgotten. All others keep the hash under
+which they were saved or loaded.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """Hindsight: some drawn transitions are given a goal that their episode did reach (Andrychowicz 2017, "HER").
 
-    with probability k / (k + 1):   g'           = achieved goal of a successor in the same episode, chosen by the strategy
-                                    reward       = compute_reward(achieved goal of the own successor, g')
-                                    terminated   = compute_terminated(the same), if the env has it; else as it was
+    with probability k / (k + 1): g'           = achieved goal of a successor in the episode, as the strategy chooses
+                                  reward       = compute_reward(achieved goal of the own successor, g')
+                                  terminated   = compute_terminated(the same), if the env has it; else as it was
 
-The goal is replaced in obs and next_obs of the batch; the ring keeps what happened. An episode that still runs counts up to its
-newest step.
+The goal is replaced in obs and next_obs of the batch; the ring keeps what happened.
+An episode that still runs counts up to its newest step.
 """
 
 from __future__ import annotations
@@ -31,7 +31,9 @@ STRATEGIES = {"future": hindsight.FUTURE, "final": hindsight.LAST, "episode": hi
 
 @dataclass(frozen=True, slots=True)
 class GoalFunctions:
-    """What an env says about goals: functions of (achieved [N, …], desired [N, …], N infos) → [N]; None if it has none."""
+    """What an env says about goals:
+    functions of (achieved [N, …], desired [N, …], N infos) → [N]; None if it has none.
+    """
 
     compute_reward: Callable[[Any, Any, Any], Any] | None
     compute_terminated: Callable[[Any, Any, Any], Any] | None = None
@@ -84,14 +86,15 @@ class Hindsight:
             )
         except Exception as error:
             raise EnvError(
-                f"{name} of the env failed for {count} goals at once: {type(error).__name__}: {error}. Hindsight calls it with "
-                f"arrays of shape {goal.shape} and {count} empty infos."
+                f"{name} of the env failed for {count} goals at once: {type(error).__name__}: {error}. "
+                f"Hindsight calls it with arrays of shape {goal.shape} and {count} empty infos."
             ) from error
         if answer.shape != (count,) or not np.isfinite(answer).all():
             got = f"shape {answer.shape}" if answer.shape != (count,) else "numbers that are not finite"
             raise EnvError(
-                f"{name} of the env gave {got} for {count} goals of shape {goal.shape}, expected {count} finite numbers: it must work on "
-                "arrays, one goal per row. Use operations over the last axis, e.g. np.linalg.norm(achieved - desired, axis=-1)."
+                f"{name} of the env gave {got} for {count} goals of shape {goal.shape}, expected {count} finite "
+                "numbers: it must work on arrays, one goal per row. Use operations over the last axis, e.g. "
+                "np.linalg.norm(achieved - desired, axis=-1)."
             )
         return answer
 
@@ -101,17 +104,19 @@ def check_goals(obs_spec: Tree, goals: GoalFunctions) -> None:
     missing = [key for key in KEYS if not isinstance(obs_spec, dict) or key not in obs_spec]
     if missing:
         raise ConfigError(
-            f"store.hindsight needs an env whose observation is a Dict with {', '.join(KEYS)}; this one is {describe(obs_spec)} "
-            f"and has no {', '.join(missing)}. Choose a goal env, or set store.hindsight=null."
+            f"store.hindsight needs an env whose observation is a Dict with {', '.join(KEYS)}; this one is "
+            f"{describe(obs_spec)} and has no {', '.join(missing)}. Choose a goal env, or set store.hindsight=null."
         )
     achieved, desired = obs_spec[ACHIEVED], obs_spec[DESIRED]
     if not isinstance(achieved, Leaf) or achieved != desired or achieved.kind == "discrete":
         raise ConfigError(
-            f"store.hindsight exchanges goals, so achieved_goal and desired_goal must be arrays of one shape and dtype; they are "
-            f"{describe(achieved)} and {describe(desired)}. Make their spaces equal, or set store.hindsight=null."
+            "store.hindsight exchanges goals, so achieved_goal and desired_goal must be arrays of one "
+            f"shape and dtype; they are {describe(achieved)} and {describe(desired)}. Make their spaces "
+            "equal, or set store.hindsight=null."
         )
     if not callable(goals.compute_reward):
         raise ConfigError(
-            "store.hindsight needs the env's compute_reward(achieved_goal, desired_goal, info) to judge a goal that was not the "
-            "desired one, but the env has no such method (a vectorised engine hides it: use env.engine=gymnasium). Add it, or set store.hindsight=null."
+            "store.hindsight needs the env's compute_reward(achieved_goal, desired_goal, info) to judge a goal that "
+            "was not the desired one, but the env has no such method (a vectorised engine hides it: use "
+            "env.engine=gymnasium). Add it, or set store.hindsight=null."
         )

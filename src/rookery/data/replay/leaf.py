@@ -17,14 +17,18 @@ from rookery.kernels import gather
 FLAGS = ("terminated", "truncated", "first", "valid")  # bool [T, B] of every chunk
 FAULTS = {
     gather.BAD_SHAPE: "reward, terminated, truncated, first and valid must all be [T, B], and final_at [K, 2]",
-    gather.MISSING_FINAL: "a row ended but final_at does not list it: without its final observation the successor is unknown",
+    gather.MISSING_FINAL: "a row ended but final_at does not list it: "
+    "without its final observation the successor is unknown",
     gather.STRAY_FINAL: "final_at lists a row that did not end, or is not in (t, b) order",
-    gather.NOT_ENDED: "a row starts an episode (first) although the row before it did not end (terminated or truncated)",
+    gather.NOT_ENDED: "a row starts an episode (first) although the row before it did not end "
+    "(terminated or truncated)",
 }
 
 
 def words(array: np.ndarray, lead: int) -> np.ndarray:
-    """The array as [rows, words] of the widest integer that divides a row: copying needs no other meaning, and few compiled kernels."""
+    """The array as [rows, words] of the widest integer that divides a row:
+    copying needs no other meaning, and few compiled kernels.
+    """
     rows, width = math.prod(array.shape[:lead]), math.prod(array.shape[lead:])
     size = width * array.dtype.itemsize
     word = np.int64 if size % 8 == 0 else np.int32 if size % 4 == 0 else np.uint8
@@ -34,7 +38,9 @@ def words(array: np.ndarray, lead: int) -> np.ndarray:
 
 
 class Stored:
-    """The ring's array [slots, columns, …] of one leaf; leaves of the observation also have the side table of final observations."""
+    """The ring's array [slots, columns, …] of one leaf;
+    leaves of the observation also have the side table of final observations.
+    """
 
     __slots__ = (
         "data",
@@ -80,7 +86,9 @@ class Stored:
 
 
 def stored_spec(obs_spec: Tree, action_spec: Tree, extras: dict[str, Tree] | None = None) -> dict[str, Tree]:
-    """The fields of a ring; actions are kept as float32 (of a box, whatever the env's dtype) or int64, which rules and losses know."""
+    """The fields of a ring; actions are kept as float32 (of a box, whatever the env's dtype) or int64,
+    which rules and losses know.
+    """
 
     def action_leaf(leaf: Leaf) -> Leaf:
         dtype = np.dtype(np.float32 if leaf.kind == "box" else np.int64)

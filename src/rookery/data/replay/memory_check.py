@@ -1,7 +1,7 @@
 """How much memory a replay needs, and how much there is, before anything is allocated (F24).
 
-Arrays are allocated lazily by the operating system: without this check a replay that is too large would be noticed hours later,
-by the out-of-memory killer.
+Arrays are allocated lazily by the operating system: without this check a replay that is too large would be noticed
+hours later, by the out-of-memory killer.
 """
 
 from __future__ import annotations
@@ -27,7 +27,9 @@ def replay_bytes(capacity: int, columns: int, obs_spec: Tree, row_spec: Tree, pr
 
 
 def available_bytes(root: Path = Path("/")) -> int | None:
-    """What this process may still allocate: the tighter of the machine's and the container's; None if nothing can be read."""
+    """What this process may still allocate: the tighter of the machine's and the container's;
+    None if nothing can be read.
+    """
     bounds = [_meminfo(root / "proc/meminfo"), *_cgroup_bounds(root)]
     known = [bound for bound in bounds if bound is not None]
     return max(0, min(known)) if known else None
@@ -48,9 +50,11 @@ def check_replay_fits(
         return
     fits = _largest_capacity(max_memory * available, columns, obs_spec, row_spec, prioritised)
     raise ConfigError(
-        f"store.capacity={capacity} needs {_human(needed)} ({needed} bytes: observations {describe(obs_spec)}, {columns} columns), but "
-        f"{_human(available)} ({available} bytes) are available, of which store.max_memory={max_memory:g} may be used. The largest capacity "
-        f"that fits is {fits}. Lower store.capacity, use smaller observations (uint8, fewer pixels; let env.stack stack the frames), free memory, or set store.mmap=true to keep the replay on disk."
+        f"store.capacity={capacity} needs {_human(needed)} ({needed} bytes: observations {describe(obs_spec)}, "
+        f"{columns} columns), but {_human(available)} ({available} bytes) are available, of which "
+        f"store.max_memory={max_memory:g} may be used. The largest capacity that fits is {fits}. Lower store.capacity, "
+        "use smaller observations (uint8, fewer pixels; let env.stack stack the frames), free memory, or set "
+        "store.mmap=true to keep the replay on disk."
     )
 
 

@@ -2,8 +2,9 @@
 
     P(i) = p_i^α / Σ_j p_j^α        w_i = (N · P(i))^−β / max_j w_j        p_i = given + ε
 
-A place is whatever the store makes of it: a step, or the start of a sequence. It is empty (never drawn) until it is inserted, and again
-after it is removed. A new place has the largest priority ever seen, 1 at first, so that it is drawn soon; or the priority given with it.
+A place is whatever the store makes of it: a step, or the start of a sequence. It is empty (never drawn) until it is
+inserted, and again after it is removed. A new place has the largest priority ever seen, 1 at first, so that it is drawn
+soon; or the priority given with it.
 """
 
 from __future__ import annotations
@@ -19,7 +20,9 @@ _NONE = np.zeros(0)
 
 
 class Keys(NamedTuple):
-    """What was drawn: places, and how often each had been filled by then, so that a late answer about an overwritten one is noticed."""
+    """What was drawn: places, and how often each had been filled by then,
+    so that a late answer about an overwritten one is noticed.
+    """
 
     address: np.ndarray  # int64 [N]
     stamp: np.ndarray  # int32 [N]
@@ -45,7 +48,9 @@ class Priorities:
         return float(self.tree[1])
 
     def insert(self, address: np.ndarray, priority: np.ndarray | None = None) -> None:
-        """Fill places (int64 [n], all different): at the largest priority so far, or at those given (float [n], see `check`)."""
+        """Fill places (int64 [n], all different):
+        at the largest priority so far, or at those given (float [n], see `check`).
+        """
         given = _NONE if priority is None else np.asarray(priority, np.float64)
         sumtree.insert(self.tree, self.stamp, self._top, address, given, self.alpha, self.epsilon)
 
@@ -54,7 +59,8 @@ class Priorities:
         sumtree.remove(self.tree, address)
 
     def draw(self, uniform: np.ndarray, address: np.ndarray, mass: np.ndarray) -> None:
-        """Fill address (int64 [n]) with places, one from each of n equal strata of the total, and mass (float64 [n]) with their p^α.
+        """Fill address (int64 [n]) with places, one from each of n equal strata of the total,
+        and mass (float64 [n]) with their p^α.
 
         uniform: n numbers in [0, 1). The total must be positive.
         """
@@ -68,15 +74,16 @@ class Priorities:
         self.stamp.take(address, out=out, mode="clip")  # clip: numpy then needs no buffer; addresses are ours
 
     def update(self, keys: Keys, priority: Any) -> int:
-        """Take the priorities [n] that an update found for what was drawn; returns how many of these places were still the same.
+        """Take the priorities [n] that an update found for what was drawn;
+        returns how many of these places were still the same.
 
         Bad numbers are refused before anything is changed.
         """
         values = np.asarray(priority, np.float64)
         if values.shape != keys.address.shape:
             raise BatchError(
-                f"feedback about {len(keys.address)} drawn steps needs a priority for each, got an array of shape {values.shape}. "
-                "The update must return `priority` as one number per row of its batch."
+                f"feedback about {len(keys.address)} drawn steps needs a priority for each, got an array of shape "
+                f"{values.shape}. The update must return `priority` as one number per row of its batch."
             )
         self.check(values, "feedback")
         return sumtree.update(
@@ -89,8 +96,8 @@ class Priorities:
         i = sumtree.bad(priority)
         if i >= 0:
             raise BatchError(
-                f"{where}: priority {i} of {len(priority)} is {priority[i]}; expected finite numbers ≥ 0 (such as absolute TD "
-                "errors). Look at the loss and at the scale of rewards, or return the absolute value."
+                f"{where}: priority {i} of {len(priority)} is {priority[i]}; expected finite numbers ≥ 0 (such as "
+                "absolute TD errors). Look at the loss and at the scale of rewards, or return the absolute value."
             )
 
     def metrics(self) -> dict[str, float]:
@@ -101,15 +108,18 @@ class Priorities:
         return {"priority_mean": self.total / count, "priority_max": largest, "priority_min": least}
 
     def state(self, used: int | None = None) -> dict[str, Any]:
-        """The first `used` places: give it if the others were never filled. Arrays are views: write or copy them before the next change."""
+        """The first `used` places: give it if the others were never filled.
+
+        Arrays are views: write or copy them before the next change.
+        """
         return {"mass": self.leaves[:used], "stamp": self.stamp[:used], "largest": float(self._top[0])}
 
     def restore(self, state: dict[str, Any]) -> None:
         mass, stamp = np.asarray(state["mass"], np.float64), np.asarray(state["stamp"], np.int32)
         if len(mass) > self.places or mass.shape != stamp.shape:
             raise CheckpointError(
-                f"the saved priorities are of {len(mass)} places and {len(stamp)} stamps, but this store has {self.places} places. "
-                "Resume with the same store.capacity, number of envs and workers."
+                f"the saved priorities are of {len(mass)} places and {len(stamp)} stamps, but this store has "
+                f"{self.places} places. Resume with the same store.capacity, number of envs and workers."
             )
         self.leaves[: len(mass)], self.leaves[len(mass) :] = mass, 0.0
         self.stamp[: len(mass)], self.stamp[len(mass) :] = stamp, 0

@@ -1,6 +1,7 @@
 """Prioritised: the steps of a ring drawn by priority. Keeps the priorities in step with what the ring may give away.
 
-A step can be drawn while it is stored, valid, not too old (max_staleness) and not used up (max_reuse); anything else has priority 0.
+A step can be drawn while it is stored, valid, not too old (max_staleness) and not used up (max_reuse);
+anything else has priority 0.
 """
 
 from __future__ import annotations
@@ -24,8 +25,9 @@ from rookery.kernels.sequence import errors
 class Prioritised:
     """Draws `size` steps of a ring at a time; the last batch's arrays are overwritten by the next.
 
-    β follows its schedule over env steps; `total_steps` is the run's length, for a schedule that lasts as long as the run. With `window` the
-    beginnings of sequences are drawn; errors that come with single steps are kept until the sequences they belong to are complete.
+    β follows its schedule over env steps; `total_steps` is the run's length, for a schedule that lasts as long as the
+    run. With `window` the beginnings of sequences are drawn; errors that come with single steps are kept until the
+    sequences they belong to are complete.
     """
 
     def __init__(
@@ -52,7 +54,10 @@ class Prioritised:
         self.priorities.check(given[valid], where)
 
     def added(self, chunk: Chunk, starts: np.ndarray | None = None) -> None:
-        """The ring has taken this chunk. `starts`: only these rows may be drawn, as the starts of windows that became complete."""
+        """The ring has taken this chunk.
+
+        `starts`: only these rows may be drawn, as the starts of windows that became complete.
+        """
         ring, valid = self._ring, chunk.rows["valid"]
         rows = min(len(valid), ring.rows)  # of a longer chunk only the end is left
         steps, gone = np.empty(rows * ring.width, np.int64), np.empty((rows + 1) * ring.width, np.int64)
@@ -107,8 +112,9 @@ class Prioritised:
         while left:  # again only if a step was drawn more often in this batch than max_reuse still allows
             if priorities.tree[1] <= 0.0:
                 raise UsageError(
-                    f"sample() wants {len(index)} transitions, but of {ring.size} stored steps {ring.eligible} may be drawn "
-                    f"(store.max_reuse={ring.max_reuse or None}, store.max_staleness). Call it only when ready() is true."
+                    f"sample() wants {len(index)} transitions, but of {ring.size} stored steps "
+                    f"{ring.eligible} may be drawn (store.max_reuse={ring.max_reuse or None}, "
+                    "store.max_staleness). Call it only when ready() is true."
                 )
             uniform = self._uniform[:left]
             rng.random(out=uniform)
@@ -125,8 +131,9 @@ class Prioritised:
         """The update's `priority` [n] for what was drawn."""
         if "priority" not in outputs:
             raise ConfigError(
-                f"store.priority is set, but the update gives no `priority` (it gives: {', '.join(outputs) or 'nothing'}). "
-                "Return {'priority': absolute TD errors} from it, or set store.priority=null."
+                "store.priority is set, but the update gives no `priority` (it gives: "
+                f"{', '.join(outputs) or 'nothing'}). Return {{'priority': absolute TD errors}} from "
+                "it, or set store.priority=null."
             )
         given = outputs["priority"]
         self.priorities.update(keys, given if isinstance(given, np.ndarray) else given.detach().cpu().numpy())

@@ -1,7 +1,8 @@
 """Reader: turns addresses of a ring into a batch of N transitions, in arrays that it allocates once.
 
-Frames are stacked here, at read time, on a new axis after the batch axis: [N, stack, *frame], oldest first; the first frame of an episode (or
-the oldest in the ring) is repeated where there is none before it. The action mask belongs to one step and is not stacked.
+Frames are stacked here, at read time, on a new axis after the batch axis: [N, stack, *frame], oldest first; the
+first frame of an episode (or the oldest in the ring) is repeated where there is none before it. The action mask
+belongs to one step and is not stacked.
 """
 
 from __future__ import annotations

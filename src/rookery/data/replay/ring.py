@@ -1,8 +1,9 @@
 """Ring: the memory of a replay, [slots, columns] in time order, each frame stored once.
 
-The successor of a row is the next slot; only where an episode ends, the true final observation goes to a side table that grows when
-needed and whose entries become free when their row is overwritten. Each collector writes to its own lane of columns, with its own head, so
-collectors may progress differently. What is where, and the arithmetic on it: `rookery.kernels.gather`.
+The successor of a row is the next slot; only where an episode ends, the true final observation goes to a side
+table that grows when needed and whose entries become free when their row is overwritten. Each collector writes to
+its own lane of columns, with its own head, so collectors may progress differently. What is where, and the
+arithmetic on it: `rookery.kernels.gather`.
 """
 
 from __future__ import annotations
@@ -44,7 +45,8 @@ class Ring:
     ):
         if columns % lanes or rows < 1:
             raise ConfigError(
-                f"a replay of {rows} rows and {columns} columns cannot be shared by {lanes} collectors: they need equally many columns."
+                f"a replay of {rows} rows and {columns} columns cannot be shared by {lanes} collectors: "
+                "they need equally many columns."
             )
         self.fields, self.columns, self.rows, self.max_reuse = fields, columns, rows, max_reuse
         self.slots, self.width = rows + 1, columns // lanes
@@ -83,7 +85,9 @@ class Ring:
         return int(self.lanes[:, DRAWN].sum())
 
     def add(self, chunk: Chunk, allow_cut: bool = False) -> int:
-        """Append a chunk to its collector's lane; returns its valid steps. A chunk that does not fit is refused before anything is changed.
+        """Append a chunk to its collector's lane; returns its valid steps.
+
+        A chunk that does not fit is refused before anything is changed.
 
         With allow_cut, final_at may list rows that did not end: the data stops there, the episode did not.
         """
@@ -178,7 +182,9 @@ class Ring:
         return lane.item(INSERTED) - before
 
     def _keep_pending(self, lane: int, head: int, cuts: np.ndarray) -> None:
-        """A column starts another episode though its last one did not end: its pending observation is the true successor."""
+        """A column starts another episode though its last one did not end:
+        its pending observation is the true successor.
+        """
         for leaf in self.obs_leaves:
             leaf.finals[cuts[:, 1]] = leaf.lanes[lane][head, cuts[:, 0]]
         self._changes.fill(cuts[:, 1])
@@ -211,7 +217,10 @@ class Ring:
         return float(np.mean(np.concatenate(ages))) if sum(map(len, ages)) else 0.0
 
     def state(self, in_pieces: bool = True) -> dict[str, Any]:
-        """The filled region. Arrays are views: write or copy them before the next `add`. In pieces: large ones are `Segments`."""
+        """The filled region. Arrays are views: write or copy them before the next `add`.
+
+        In pieces: large ones are `Segments`.
+        """
         used = int(self.lanes[:, COUNT].max()) + 1  # a lane that never wrapped fills its first slots
         fields: dict[str, Any] = {leaf.key: leaf.data[:used] for leaf in self.leaves}
         finals: dict[str, Any] = {leaf.key: leaf.finals for leaf in self.obs_leaves}
@@ -233,8 +242,9 @@ class Ring:
     def restore(self, state: dict[str, Any]) -> None:
         if int(state["slots"]) != self.slots or len(state["lanes"]) != len(self.lanes):
             raise CheckpointError(
-                f"the saved replay has {int(state['slots']) - 1} rows per column of {len(state['lanes'])} collectors, this one {self.rows} "
-                f"of {len(self.lanes)}. Resume with the same store.capacity, number of envs and workers."
+                f"the saved replay has {int(state['slots']) - 1} rows per column of {len(state['lanes'])} "
+                f"collectors, this one {self.rows} of {len(self.lanes)}. Resume with the same "
+                "store.capacity, number of envs and workers."
             )
         used, entries = len(state["meta"]), len(state["free"]) - 1
         saved = [_saved(state["fields"], leaf, (used, self.columns)) for leaf in self.leaves]
@@ -266,8 +276,8 @@ def _saved(tree: Tree, leaf: Stored, lead: tuple[int, ...]) -> np.ndarray | Segm
         array = np.zeros(shape if 0 in shape else (), leaf.dtype)
     if array.shape != shape or array.dtype != leaf.dtype:
         raise CheckpointError(
-            f"the saved replay has {array.dtype} {array.shape} for {'.'.join(leaf.path)}, expected {leaf.dtype} {shape}. "
-            f"Resume with the same env, number of envs and store.capacity."
+            f"the saved replay has {array.dtype} {array.shape} for {'.'.join(leaf.path)}, expected {leaf.dtype} "
+            f"{shape}. Resume with the same env, number of envs and store.capacity."
         )
     return array
 

@@ -1,7 +1,9 @@
-"""The large arrays of a replay in a scratch file instead of in memory, so that a replay may be larger than memory (`store.mmap`).
+"""The large arrays of a replay in a scratch file instead of in memory,
+so that a replay may be larger than memory (`store.mmap`).
 
-The file has no name: it vanishes with the process, however that ends, and a resumed run fills a new one from its checkpoint. Its space is
-taken at once. A disk that is full later would otherwise end the process with a signal in the middle of a write.
+The file has no name: it vanishes with the process, however that ends, and a resumed run fills a new one from
+its checkpoint. Its space is taken at once. A disk that is full later would otherwise end the process with a
+signal in the middle of a write.
 """
 
 from __future__ import annotations
@@ -34,7 +36,8 @@ def scratch_folder(mmap: bool | str, run_folder: Path | None) -> Path | None:
     if mmap is True:
         if run_folder is None:
             raise ConfigError(
-                "store.mmap=true keeps the replay in the run's folder, but a trainer without Experiment has none. Set store.mmap to a folder."
+                "store.mmap=true keeps the replay in the run's folder, but a trainer without Experiment has none. "
+                "Set store.mmap to a folder."
             )
         return run_folder
     return Path(mmap).expanduser().absolute()
@@ -50,8 +53,8 @@ def check_disk(needed: int, folder: Path) -> None:
         ) from error
     if needed > free:
         raise ConfigError(
-            f"store.mmap: the replay needs {needed} bytes in {folder}, where {free} bytes are free. Lower store.capacity, or set store.mmap to a "
-            "folder on a larger disk."
+            f"store.mmap: the replay needs {needed} bytes in {folder}, where {free} bytes are free. "
+            "Lower store.capacity, or set store.mmap to a folder on a larger disk."
         )
 
 
@@ -68,7 +71,8 @@ def on_disk(folder: Path) -> Zeros:
                 return np.memmap(file, dtype, "r+", shape=shape).view(np.ndarray)
         except OSError as error:
             raise ConfigError(
-                f"store.mmap: {size} bytes cannot be kept in {folder}: {error.strerror}. Lower store.capacity, or set store.mmap to another folder."
+                f"store.mmap: {size} bytes cannot be kept in {folder}: {error.strerror}. "
+                "Lower store.capacity, or set store.mmap to another folder."
             ) from error
 
     return zeros

@@ -25,7 +25,9 @@ STATE = "state"  # the field of the ring that is read at the first row only
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """What a sequence is: `length` learnt rows after up to `burn_in` rows, beginning at every `stride`-th row of an episode."""
+    """What a sequence is: `length` learnt rows after up to `burn_in` rows,
+    beginning at every `stride`-th row of an episode.
+    """
 
     length: int
     burn_in: int
@@ -41,7 +43,9 @@ class Windows:
         self.age = np.zeros(ring.columns, np.int64)  # valid rows of each column's running episode
 
     def before(self, lane: int, first: np.ndarray) -> np.ndarray:
-        """Call before rows are inserted, with the `first` flags of the next row: addresses of windows that are cut off."""
+        """Call before rows are inserted, with the `first` flags of the next row:
+        addresses of windows that are cut off.
+        """
         ring, shape = self.ring, self.shape
         if not first.any():
             return np.zeros(0, np.int64)

@@ -1,9 +1,9 @@
 """ReplayStore: experience that is learnt from again and again, drawn uniformly or by priority.
 
-    reward = Σ_{j<k} γ^j r_j        discount = γ^k (1 − terminated)        next_obs = the true successor of the k-th step
+    reward = Σ_{j<k} γ^j r_j        discount = γ^k (1 − terminated)       next_obs = the true successor of the k-th step
 
-k ≤ n_step counts the steps really taken. It is smaller where an episode ends (a truncated one still bootstraps, from its final observation)
-and at the write head, so that the newest rows can be drawn at once.
+k ≤ n_step counts the steps really taken. It is smaller where an episode ends (a truncated one still bootstraps, from
+its final observation) and at the write head, so that the newest rows can be drawn at once.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ ATTEMPTS = (
 class ReplayStore(Store):
     """A `Store` over a ring. `columns` counts the env columns of all collectors, who have equally many.
 
-    total_steps: length of the run, for a β (store.priority) that is annealed over the whole run. scratch: the run's folder, for
-    `store.mmap`.
+    total_steps: length of the run, for a β (store.priority) that is annealed over the whole run.
+    scratch: the run's folder, for `store.mmap`.
     """
 
     _clock: int | None = None  # env steps of the run, which β follows; None: the steps inserted
@@ -198,7 +198,8 @@ class ReplayStore(Store):
         ):
             raise UsageError(
                 f"sample() wants {len(index)} transitions, but of {self.size} stored steps {count} may be drawn "
-                f"(store.max_reuse={self.config.max_reuse}, store.max_staleness={self.config.max_staleness}). Call it only when ready() is true."
+                f"(store.max_reuse={self.config.max_reuse}, store.max_staleness={self.config.max_staleness}). "
+                "Call it only when ready() is true."
             )
 
     def feedback(self, keys: Any, outputs: dict[str, Any]) -> None:
@@ -211,7 +212,9 @@ class ReplayStore(Store):
         return {"inserts": self._limiter.inserted, "samples": self._limiter.updates * self.config.batch_size}
 
     def metrics(self) -> dict[str, float]:
-        """size [steps], fill [fraction of the rows], reuse [draws per stored step], staleness [updates, mean over the rows]."""
+        """size [steps], fill [fraction of the rows], reuse [draws per stored step],
+        staleness [updates, mean over the rows].
+        """
         ring = self._ring
         found = {
             "size": float(self.size),
@@ -225,7 +228,10 @@ class ReplayStore(Store):
         return found
 
     def state(self) -> dict[str, Any]:
-        """The random generator is not part of it (`Streams` owns it). Large arrays are views: write or copy them before the next `add`."""
+        """The random generator is not part of it (`Streams` owns it).
+
+        Large arrays are views: write or copy them before the next `add`.
+        """
         state = {"ring": self._ring.state(), "limiter": self._limiter.state(), "alarm": self._alarm.state()}
         state |= {} if self._windows is None else {"windows": self._windows.state() | {"complete": self._complete}}
         return state if self._prioritised is None else state | {"priority": self._prioritised.state()}

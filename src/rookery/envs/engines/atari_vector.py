@@ -6,9 +6,10 @@ It is asked for single frames and raw rewards, and what differs from `rookery.en
     FIRE         after a lost life it is pressed in the dead step between two episodes, which is a hole
     time limit   frames of the whole game, no-ops included; its own count differs between versions
 
-What still differs: it draws 0 … `noops` no-ops, not 1 … `noops`, and presses FIRE for one frame at the start of a game, not for `skip`; pixels
-are rounded by OpenCV. It draws from generators of its own and hands out no state, so a resumed run begins new games. A run that trains on
-whole games (without `life_loss`) must learn to press FIRE; in evaluation the step after a lost life presses it, whatever was chosen.
+What still differs: it draws 0 … `noops` no-ops, not 1 … `noops`, and presses FIRE for one frame at the start of a game,
+not for `skip`; pixels are rounded by OpenCV. It draws from generators of its own and hands out no state, so a resumed
+run begins new games. A run that trains on whole games (without `life_loss`) must learn to press FIRE; in evaluation the
+step after a lost life presses it, whatever was chosen.
 """
 
 from __future__ import annotations
@@ -105,8 +106,9 @@ def _asked(config: EnvConfig, purpose: Literal["train", "eval"]) -> tuple[dict[s
     order = [name for name in ("atari", "life_loss", "reward_clip") if name in given]
     if [wrapper.name for wrapper in wrappers] != order or "atari" not in given or clip not in (None, {"sign": True}):
         raise ConfigError(
-            f"env.engine=native of {config.id} knows the wrappers atari, life_loss and reward_clip with sign=true, in this order and atari "
-            f"always; got {[wrapper.name for wrapper in wrappers]} for {purpose}. Use env.engine=gymnasium for others."
+            f"env.engine=native of {config.id} knows the wrappers atari, life_loss and reward_clip with sign=true, in "
+            f"this order and atari always; got {[wrapper.name for wrapper in wrappers]} for {purpose}. Use "
+            "env.engine=gymnasium for others."
         )
     if unknown := [key for key in given["atari"] if key not in _DEFAULTS]:
         raise ConfigError(f"the wrapper atari has no argument {unknown[0]!r}; known: {', '.join(_DEFAULTS)}")
@@ -115,7 +117,7 @@ def _asked(config: EnvConfig, purpose: Literal["train", "eval"]) -> tuple[dict[s
     clashes |= {f"kwargs.{key}": True for key in config.kwargs if key not in _KWARGS}
     if found := [f"env.{name}" for name, value in clashes.items() if value]:
         raise ConfigError(
-            f"{', '.join(found)} cannot be used with env.engine=native of {config.id}: options of a game are arguments of the "
-            "wrapper atari, or use env.engine=gymnasium."
+            f"{', '.join(found)} cannot be used with env.engine=native of {config.id}: "
+            "options of a game are arguments of the wrapper atari, or use env.engine=gymnasium."
         )
     return _DEFAULTS | given["atari"], "life_loss" in given, clip is not None

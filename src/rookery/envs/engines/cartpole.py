@@ -1,11 +1,13 @@
-"""Cart and pole, B of them in one call (Barto, Sutton & Anderson 1983; the equations after Florian 2007, without friction).
+"""Cart and pole, B of them in one call (Barto, Sutton & Anderson 1983; the equations after
+Florian 2007, without friction).
 
     p  = (F + m l ω² sin θ) / (m + M)                          F = ±10 N, l half the pole's length
     α  = (g sin θ − p cos θ) / (l (4/3 − m cos² θ / (m + M)))
     a  = p − m l α cos θ / (m + M)
     x ← x + τ v,  v ← v + τ a,  θ ← θ + τ ω,  ω ← ω + τ α      explicit Euler, all right sides old
 
-Over when |x| > 2.4 or |θ| > 12°. The order of operations is that of gymnasium's CartPoleEnv, so that the bits are equal too.
+Over when |x| > 2.4 or |θ| > 12°.
+The order of operations is that of gymnasium's CartPoleEnv, so that the bits are equal too.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Pool: envs of EnvPool, which steps them in threads of its own, as a gymnasium vector env for `gymvector.FromVector`.
 
-EnvPool calls an end at the time limit truncated even if the task was over in the same step, and learning would then bootstrap
-through a death. So it is given a limit that it never reaches; the limit is kept here, and ended envs are reset at once.
+EnvPool calls an end at the time limit truncated even if the task was over in the same step, and learning
+would then bootstrap through a death. So it is given a limit that it never reaches; the limit is kept here,
+and ended envs are reset at once.
 """
 
 from __future__ import annotations

@@ -34,8 +34,8 @@ log = logging.getLogger(__name__)
 class FromVector(VectorEnv):
     """Any gymnasium vector env. It cannot be restored: a resumed run begins new episodes.
 
-    The engine always steps every env. Beyond the limits of a `step` call the rows are holes and named in `Step.cut`: what
-    happened in them is not counted.
+    The engine always steps every env. Beyond the limits of a `step` call the rows are holes and named in
+    `Step.cut`: what happened in them is not counted.
     """
 
     def __init__(self, env: gymnasium.vector.VectorEnv, seed_of: SeedOf, *, name: str | None = None, worker: int = 0):
@@ -201,8 +201,12 @@ class FromVector(VectorEnv):
         same = all(np.array_equal(a, b) for a, b in _pairs(final, tree_take(self._out.obs, i)))
         if same and not self._told_reuse:
             self._told_reuse = True
-            told = "the final observation of env %d of %s equals the reset observation: if the env reuses its array, use NEXT_STEP or DISABLED"
-            log.warning(told, i, self.name)
+            log.warning(
+                "the final observation of env %d of %s equals the reset observation: "
+                "if the env reuses its array, use NEXT_STEP or DISABLED",
+                i,
+                self.name,
+            )
         return final
 
     def _fill(self, obs: Any, doing: str, action: Tree | None = None) -> None:

@@ -1,9 +1,11 @@
 """InProcess: gymnasium envs stepped one after the other in this process.
 
-An ended env is reset at once. Env i is reset for its episode e with `seed_of(i, e)`, whatever happened before, so the state of an env
-is its seed and its actions since the reset (or its own snapshot, see `replay`), and the settings it was told (see `settings`).
+An ended env is reset at once. Env i is reset for its episode e with `seed_of(i, e)`, whatever happened before, so
+the state of an env is its seed and its actions since the reset (or its own snapshot, see `replay`), and the
+settings it was told (see `settings`).
 
-An env that raises is replaced by a new one, which begins the next episode; the row is a hole, and the unfinished episode is cut before it.
+An env that raises is replaced by a new one, which begins the next episode;
+the row is a hole, and the unfinished episode is cut before it.
 
 Longer than 300 lines because stepping, ending, restoring and blaming an env share the same few lists.
 """
@@ -218,7 +220,9 @@ class InProcess(VectorEnv):
             self._read_limits()
 
     def _read_limits(self) -> None:
-        """An outermost TimeLimit is not called in each step: its steps are the length of the episode, which is kept anyway."""
+        """An outermost TimeLimit is not called in each step:
+        its steps are the length of the episode, which is kept anyway.
+        """
         for i, env in enumerate(self.envs):
             self._limits[i] = env._max_episode_steps if type(env) is TimeLimit else ENDLESS
 
@@ -391,8 +395,8 @@ class InProcess(VectorEnv):
         self._inexact(f"the episode is too long to be replayed, so a resumed run starts a new one ({self._where(i)})")
 
     def _where(self, i: int) -> str:
-        told = f"env {self._first + i} of worker {self.worker} ({self.name}), episode {self._episode[i]}, seed {self._seed[i]}"
-        return f"{told}, step {self._length[i]}"
+        episode = f"episode {self._episode[i]}, seed {self._seed[i]}, step {self._length[i]}"
+        return f"env {self._first + i} of worker {self.worker} ({self.name}), {episode}"
 
     def _failed(self, i: int, doing: str, what: str, act: Any = None) -> EnvError:
         return EnvError(failure(self._where(i), doing, what, act, self.name))

@@ -1,7 +1,7 @@
 """Native: B envs of a classic task, stepped by one numba call over arrays.
 
-For the same seeds and actions it gives what `InProcess` gives with gymnasium's own env, to the bit (numpy ≥ 2): start states
-are drawn by the same generator, and the kernels compute in the same order. Env i is reset for its episode e with
+For the same seeds and actions it gives what `InProcess` gives with gymnasium's own env, to the bit (numpy ≥ 2): start
+states are drawn by the same generator, and the kernels compute in the same order. Env i is reset for its episode e with
 `seed_of(i, e)`. Its state is a few numbers, which `state` hands out: a resumed run is exact.
 """
 
@@ -24,7 +24,9 @@ TASKS: dict[str, ModuleType] = {task.ENTRY_POINT: task for task in (cartpole, pe
 
 
 class Native(VectorEnv):
-    """B envs of one task; `task` is a module with `start`, `look` and the kernel `advance`, `model` one env of gymnasium's."""
+    """B envs of one task; `task` is a module with `start`, `look` and the kernel `advance`,
+    `model` one env of gymnasium's.
+    """
 
     def __init__(
         self,
@@ -156,7 +158,8 @@ class Native(VectorEnv):
         return np.ascontiguousarray(array, self._dtype)
 
     def _refused(self, i: int, action: np.ndarray) -> EnvError | Diverged:
-        where = f"env {i} of worker {self.worker} ({self.name}), episode {self._episode[i]}, seed {self._seed[i]}, step {self._length[i]}"
+        episode = f"episode {self._episode[i]}, seed {self._seed[i]}, step {self._length[i]}"
+        where = f"env {i} of worker {self.worker} ({self.name}), {episode}"
         if action.dtype.kind == "f":
             return Diverged(f"the policy gave env {i} an action that is not finite. {where}")
         return EnvError(f"{where}: step failed: the action {action[i]} is not in {self.action_space}")

@@ -4,9 +4,10 @@
     ω ← clip(ω + (3 g / (2 l) sin θ + 3 / (m l²) u) dt, ±8)     m = l = 1, dt = 0.05
     θ ← θ + ω dt                                                with the new ω
 
-The observation is (cos θ, sin θ, ω). It ends only at its time limit. The order of operations and their precision are those of
-gymnasium's PendulumEnv under numpy 2, so that the bits are equal too: the torque and what is multiplied by it alone are
-float32, the rest is float64; squares are taken by `pow`, which differs from a product in the last bit once in a thousand times.
+The observation is (cos θ, sin θ, ω). It ends only at its time limit. The order of operations and their precision
+are those of gymnasium's PendulumEnv under numpy 2, so that the bits are equal too: the torque and what is
+multiplied by it alone are float32, the rest is float64; squares are taken by `pow`, which differs from a product in
+the last bit once in a thousand times.
 """
 
 from __future__ import annotations

@@ -1,15 +1,19 @@
-"""Atari 2600 games as the field trains on them (Mnih 2015, Machado 2018): `env.id=ALE/Pong-v5 env.wrappers=[atari] env.stack=4`.
+"""Atari 2600 games as the field trains on them (Mnih 2015, Machado 2018):
+`env.id=ALE/Pong-v5 env.wrappers=[atari] env.stack=4`.
 
     reset   the start of the game, 1 … `noops` frames without action, then FIRE where the game waits for it
-    step    the action for `skip` frames; reward = their sum; observation = the brighter of the last two frames, grey, `size` × `size`
+    step    the action for `skip` frames; reward = their sum; observation = the brighter of the last two frames, grey,
+            `size` × `size`
     end     terminated: the game is over; truncated: `max_frames` frames after the start
 
-One frame comes out; `env.stack` gives the networks the last four. `life_loss`, in `env.train_wrappers`, ends an episode with every life;
-the game goes on in the next one. Evaluation plays whole games, and FIRE is pressed for it after a lost life.
+One frame comes out; `env.stack` gives the networks the last four. `life_loss`, in `env.train_wrappers`, ends
+an episode with every life; the game goes on in the next one. Evaluation plays whole games, and FIRE is
+pressed for it after a lost life.
 
-The wrapper drives the emulator itself. What the id says of frame skip, sticky actions and time limit has no effect: they are arguments of
-the wrapper. The emulator draws no random numbers; no-ops and sticky actions come from a generator of the episode's seed. A seeded reset
-of ale-py loads the game anew (129 ms), so a game begins from a kept copy of its start instead.
+The wrapper drives the emulator itself. What the id says of frame skip, sticky actions and time limit has no
+effect: they are arguments of the wrapper. The emulator draws no random numbers; no-ops and sticky actions come
+from a generator of the episode's seed. A seeded reset of ale-py loads the game anew (129 ms), so a game begins
+from a kept copy of its start instead.
 """
 
 from __future__ import annotations
@@ -66,13 +70,13 @@ class Atari(gymnasium.Wrapper):
             or not isinstance(inner.action_space, spaces.Discrete)
         ):
             raise ConfigError(
-                f"the wrapper atari needs a bare env of ale-py with discrete actions, got {inner}. Put it first in env.wrappers, use an "
-                "id like ALE/Pong-v5, and set its max_frames in place of env.max_episode_steps."
+                f"the wrapper atari needs a bare env of ale-py with discrete actions, got {inner}. Put it first in "
+                "env.wrappers, use an id like ALE/Pong-v5, and set its max_frames in place of env.max_episode_steps."
             )
         if skip < 1 or noops < 0 or not 1 <= size <= 160 or not 0.0 <= sticky < 1.0 or max_frames < 1:
             raise ConfigError(
-                f"the wrapper atari: expected skip ≥ 1, noops ≥ 0, 1 ≤ size ≤ 160, 0 ≤ sticky < 1 and max_frames ≥ 1, got skip={skip}, "
-                f"noops={noops}, size={size}, sticky={sticky}, max_frames={max_frames}"
+                "the wrapper atari: expected skip ≥ 1, noops ≥ 0, 1 ≤ size ≤ 160, 0 ≤ sticky < 1 and max_frames ≥ 1, "
+                f"got skip={skip}, noops={noops}, size={size}, sticky={sticky}, max_frames={max_frames}"
             )
 
     def _loaded(self) -> Any:
@@ -167,8 +171,8 @@ class LifeLoss(gymnasium.Wrapper):
         super().__init__(env)
         if not isinstance(env, Atari):
             raise ConfigError(
-                f"the wrapper life_loss goes directly around the wrapper atari, got {env}. Set env.wrappers=[atari] and "
-                "env.train_wrappers=[life_loss]."
+                f"the wrapper life_loss goes directly around the wrapper atari, got {env}. "
+                "Set env.wrappers=[atari] and env.train_wrappers=[life_loss]."
             )
         self._game = env
         self._goes_on = False  # the game is not over, though the episode is

@@ -2,8 +2,8 @@
 
     out[i, j] = round( Σ_r Σ_c |row r ∩ i| · |column c ∩ j| · max(first, second)[r, c] / (H · W) )
 
-where the screen is cut into h · w equal rectangles and a pixel counts with the share of it that lies in the rectangle. All sums are of
-integers, so the result is the same on every machine; halves are rounded up.
+where the screen is cut into h · w equal rectangles and a pixel counts with the share of it that lies in the rectangle.
+All sums are of integers, so the result is the same on every machine; halves are rounded up.
 """
 
 from __future__ import annotations

@@ -1,10 +1,12 @@
 """Deep exploration: a reward that hardly any sequence of random actions meets.
 
-    Chain   `length` places in a row, two actions: the right one leads on, the wrong one back to the start. Which is the right one
-            differs from place to place. Reward 1 and the end behind the last place, 0 before; twice `length` steps truncate
+    Chain   `length` places in a row, two actions: the right one leads on, the wrong one back to the start. Which is the
+            right one differs from place to place. Reward 1 and the end behind the last place, 0 before; twice `length`
+            steps truncate
 
-Random actions arrive in about one episode of 100 000 with 20 places, and nothing on the way tells that it is the right way. The
-observation is the place, one-hot; `info["is_success"]` says whether the end was reached. Id: `rookery/Chain-v0` (20 places).
+Random actions arrive in about one episode of 100 000 with 20 places, and nothing on the way tells that it is the right
+way. The observation is the place, one-hot; `info["is_success"]` says whether the end was reached. Id:
+`rookery/Chain-v0` (20 places).
 """
 
 from __future__ import annotations

@@ -1,11 +1,13 @@
-"""Small envs with several agents, for tests and teaching; each has an `optimum`: the best mean return of every agent, worked out by hand.
+"""Small envs with several agents, for tests and teaching;
+each has an `optimum`: the best mean return of every agent, worked out by hand.
 
     Pairing    parallel   two agents with different spaces see their own sign; both are paid 1 iff both answer right
     Verdicts   turns      an agent is paid for its answer only when its opponent moves: credit to the right agent
     Visitors   parallel   one agent leaves early, one appears late, one stays
     Shifts     dict       one agent sees every step, the other every third; `__all__` ends it while somebody waits
 
-Paths: `rookery.envs.tasks.games:Pairing` with the `env.api` above. They speak PettingZoo's APIs without needing PettingZoo.
+Paths: `rookery.envs.tasks.games:Pairing` with the `env.api` above.
+They speak PettingZoo's APIs without needing PettingZoo.
 """
 
 from __future__ import annotations
@@ -49,7 +51,9 @@ class Game:
 
 
 class Pairing(Game):
-    """left sees one of three signs and answers whether it is the last one; right sees one of two and answers 0 or 2. Common reward."""
+    """left sees one of three signs and answers whether it is the last one;
+    right sees one of two and answers 0 or 2. Common reward.
+    """
 
     def __init__(self, rounds: int = 5):
         self.rounds = rounds
@@ -79,7 +83,10 @@ class Pairing(Game):
 
 
 class Verdicts(Game):
-    """Two agents in turn; each must answer the bit it sees. ±1 for an answer is paid while the *opponent* moves, the last ones at the end."""
+    """Two agents in turn; each must answer the bit it sees.
+
+    ±1 for an answer is paid while the *opponent* moves, the last ones at the end.
+    """
 
     def __init__(self, moves: int = 6):
         self.moves = moves
@@ -130,7 +137,10 @@ class Verdicts(Game):
 
 
 class Visitors(Game):
-    """early leaves after 2–4 steps, late comes after 2–4 and leaves with steady, whose time is up after 8. Reward 1 for answering one's bit."""
+    """early leaves after 2–4 steps, late comes after 2–4 and leaves with steady, whose time is up after 8.
+
+    Reward 1 for answering one's bit.
+    """
 
     rounds = 8
 
@@ -161,7 +171,10 @@ class Visitors(Game):
 
 
 class Shifts(Game):
-    """day sees every step, night every third, from the third on. Both receive 1 per step while their last answer was their bit."""
+    """day sees every step, night every third, from the third on.
+
+    Both receive 1 per step while their last answer was their bit.
+    """
 
     def __init__(self, rounds: int = 8):
         self.rounds = rounds

@@ -1,11 +1,13 @@
-"""Goal envs: the observation is a Dict {observation, achieved_goal, desired_goal}, and the reward is a function of the two goals.
+"""Goal envs: the observation is a Dict {observation, achieved_goal, desired_goal},
+and the reward is a function of the two goals.
 
-    BitFlip   n bits, an action flips one; reward 0 where the bits equal the goal, else −1; success ends the episode, n steps truncate it
-    Reach     a point in the square [−1, 1]² is pushed by at most `speed` per step and axis; reward 0 within `tolerance` of the goal, else −1;
-              only the time limit of the id ends an episode
+    BitFlip   n bits, an action flips one; reward 0 where the bits equal the goal, else −1; success ends the episode,
+              n steps truncate it
+    Reach     a point in the square [−1, 1]² is pushed by at most `speed` per step and axis; reward 0 within
+              `tolerance` of the goal, else −1; only the time limit of the id ends an episode
 
-`compute_reward` and `compute_terminated` take goals [..., n] with any leading dimensions. `info["is_success"]` says whether the goal is
-reached now. Ids: `rookery/BitFlip-v0` (8 bits), `rookery/Reach-v0` (25 steps).
+`compute_reward` and `compute_terminated` take goals [..., n] with any leading dimensions. `info["is_success"]` says
+whether the goal is reached now. Ids: `rookery/BitFlip-v0` (8 bits), `rookery/Reach-v0` (25 steps).
 """
 
 from __future__ import annotations

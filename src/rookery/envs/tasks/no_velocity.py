@@ -1,6 +1,7 @@
 """Partially observed tasks: what is hidden must be remembered.
 
-`rookery/CartPoleNoVelocity-v0` is CartPole-v1 without its two velocities: they can only be told from a series of observations.
+`rookery/CartPoleNoVelocity-v0` is CartPole-v1 without its two velocities:
+they can only be told from a series of observations.
 """
 
 from __future__ import annotations

@@ -11,7 +11,8 @@
     Nested       the right action is the sum of two parts of a Dict / Tuple observation
     MultiDiscrete  two choices, each with its own right answer
 
-Ids: `rookery/Probe<name>-v0`; where it makes sense also `rookery/Probe<name>Continuous-v0`. `optimum` is the best possible return.
+Ids: `rookery/Probe<name>-v0`; where it makes sense also `rookery/Probe<name>Continuous-v0`.
+`optimum` is the best possible return.
 """
 
 from __future__ import annotations

@@ -1,8 +1,10 @@
-"""A named update as machine code, kept on disk: key → load → call. Building it is in build.py, imported only when needed.
+"""A named update as machine code, kept on disk: key → load → call.
 
-The artefact checks nothing about what it is given; `Learner.run` compares every batch with the signature first. Nor is it
-trusted because it is there: it must lie where only the user writes (cache.py), its plan must be whole and made for this key on
-this machine, and the machine code must be the one the plan was made with. Anything else is built again.
+Building it is in build.py, imported only when needed.
+
+The artefact checks nothing about what it is given; `Learner.run` compares every batch with the signature first. Nor is
+it trusted because it is there: it must lie where only the user writes (cache.py), its plan must be whole and made for
+this key on this machine, and the machine code must be the one the plan was made with. Anything else is built again.
 """
 
 from __future__ import annotations
@@ -109,8 +111,8 @@ class Artefact:
         """No code and no plain number that went into the machine code has changed since."""
         if key_of(learner, name, PARTS) != self.key:
             raise CompileError(
-                f"update {name!r}: code or a plain number that it uses was changed after it was compiled; an eager run would "
-                "have noticed, this one cannot. A number that changes during a run must be a knob (a Schedule)."
+                f"update {name!r}: code or a plain number that it uses was changed after it was compiled; an eager run "
+                "would have noticed, this one cannot. A number that changes during a run must be a knob (a Schedule)."
             )
 
 
@@ -167,7 +169,10 @@ def _in_turn(place: Cache, learner: Any, name: str, batch: dict[str, Any], key: 
 
 
 def held(place: Cache, key: str) -> Held:
-    """Lock, examine and load an artefact. FileNotFoundError: there is none; Damaged: there is one that must not be used."""
+    """Lock, examine and load an artefact.
+
+    FileNotFoundError: there is none; Damaged: there is one that must not be used.
+    """
     folder = place.folder / key
     for path in (folder, folder / PLAN, folder / CODE):
         if problem := distrust(path, follow=False):
@@ -213,8 +218,8 @@ def sha256_of(path: Path) -> str:
 
 
 def load(path: Path) -> Callable[[list[Any]], list[Tensor]]:
-    """The raw runner: 0.01 s, where the public `aoti_load_package` imports the compiler for two seconds and leaves a folder behind
-    if the process is killed.
+    """The raw runner: 0.01 s, where the public `aoti_load_package` imports the compiler for two seconds and leaves a
+    folder behind if the process is killed.
     """
     try:
         return torch._C._aoti.AOTIModelContainerRunnerCpu(str(path), 1).run

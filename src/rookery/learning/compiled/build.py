@@ -1,7 +1,7 @@
 """Building an artefact: trace the update as pure tensor code, check the trace, compile it, commit it to the cache.
 
-Traced by make_fx with ordinary autograd (not torch.func: BatchNorm in training mode would fail there). What make_fx would
-silently bake into the graph — random draws, captured tensors — is refused.
+Traced by make_fx with ordinary autograd (not torch.func: BatchNorm in training mode would fail there).
+What make_fx would silently bake into the graph — random draws, captured tensors — is refused.
 """
 
 from __future__ import annotations
@@ -88,8 +88,8 @@ def check_trace(name: str, graph: Any) -> None:
         if node.op == "get_attr":
             t = getattr(graph, node.target)
             raise CompileError(
-                f"update {name!r} captures a tensor of shape {tuple(t.shape)}, which would be frozen when compiled. Make it a "
-                "network's buffer, a knob, part of the batch or a plain number, or set learning.mode=eager."
+                f"update {name!r} captures a tensor of shape {tuple(t.shape)}, which would be frozen when compiled. "
+                "Make it a network's buffer, a knob, part of the batch or a plain number, or set learning.mode=eager."
             )
 
 
@@ -123,13 +123,16 @@ def traced(learner: Any, name: str, batch: dict[str, Any], changes: tuple[Change
         return trace(learner, name, batch, changes)
     except (RuntimeError, TypeError, ValueError, ImportError) as error:
         raise CompileError(
-            f"update {name!r} cannot be traced: {_first_line(error)}. It must be straight-line tensor code; learning.mode=eager runs it "
-            "as it is."
+            f"update {name!r} cannot be traced: {_first_line(error)}. "
+            "It must be straight-line tensor code; learning.mode=eager runs it as it is."
         ) from error
 
 
 def _compile_trying(graph: Any, examples: tuple[Tensor, ...], path: Path, changes: tuple[Change, ...]) -> LeftOut:
-    """Compile with as many of the changes as work. With a torch that was tested all do, and a failure is the update's own."""
+    """Compile with as many of the changes as work.
+
+    With a torch that was tested all do, and a failure is the update's own.
+    """
     why = ""
     for without in attempts(changes):
         chosen = tuple(change for change in changes if change not in without)
@@ -153,7 +156,9 @@ def attempts(changes: tuple[Change, ...]) -> Iterator[tuple[Change, ...]]:
 
 
 def _compare(graph: Any, examples: tuple[Tensor, ...], path: Path) -> None:
-    """Refuse machine code that computes something else than its trace, in what it returns or in what it writes into its inputs."""
+    """Refuse machine code that computes something else than its trace,
+    in what it returns or in what it writes into its inputs.
+    """
     wanted, found = ([t.clone() for t in examples] for _ in range(2))
     with torch.no_grad():
         wanted += graph(*wanted)
@@ -205,8 +210,8 @@ def _code_of(package: Path) -> bytes:
         # of operations that the machine code asks torch for by name
         if code[0].removesuffix(".so") + ".json" in archive.namelist():
             raise CompileError(
-                "the update calls an operation of torch that machine code cannot reach (nn.LSTM is one; nets.cores has one of "
-                "ours). Set learning.mode=eager to run it as it is."
+                "the update calls an operation of torch that machine code cannot reach (nn.LSTM is one; nets.cores "
+                "has one of ours). Set learning.mode=eager to run it as it is."
             )
         return archive.read(code[0])
 

@@ -4,9 +4,10 @@
     <key>.lock      while it is built: one run builds, the others wait, and not for ever
     building-…/     a build; what a killed one left behind is told by its lock and removed with the next build
 
-A run that uses an artefact holds a shared lock on its plan.json; whoever removes one needs an exclusive lock. The kernel
-releases locks (flock) however a process ends. What lies here is executed: the folder must belong to the user or to root, and
-nobody else may write to it; if it does not, or cannot be written, a private folder takes its place for the life of the process.
+A run that uses an artefact holds a shared lock on its plan.json; whoever removes one needs an exclusive lock. The
+kernel releases locks (flock) however a process ends. What lies here is executed: the folder must belong to the
+user or to root, and nobody else may write to it; if it does not, or cannot be written, a private folder takes its
+place for the life of the process.
 """
 
 from __future__ import annotations
@@ -55,7 +56,9 @@ class Cache:
     wait_seconds: float = 300.0  # for another run that builds the same artefact
 
     def ready(self) -> Cache:
-        """This cache, its folder made if there is none; or, with a warning, the private one if it is not to be trusted."""
+        """This cache, its folder made if there is none;
+        or, with a warning, the private one if it is not to be trusted.
+        """
         try:
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             problem = distrust(self.folder)
@@ -66,8 +69,8 @@ class Cache:
     def replaced(self, problem: str) -> Cache:
         """The private cache, because this one has a problem."""
         log.warning(
-            "the cache of compiled updates %s %s: updates are compiled for this process alone, into a folder that is removed "
-            "with it. Set learning.cache to a folder of your own to keep them.",
+            "the cache of compiled updates %s %s: updates are compiled for this process alone, into a folder that is "
+            "removed with it. Set learning.cache to a folder of your own to keep them.",
             self.folder,
             problem,
         )
@@ -75,7 +78,10 @@ class Cache:
 
     @contextlib.contextmanager
     def building(self, key: str) -> Iterator[Waiting]:
-        """Try to be the one that builds: `until_alone` of what is given waits for that. OSError: this folder cannot be written."""
+        """Try to be the one that builds: `until_alone` of what is given waits for that.
+
+        OSError: this folder cannot be written.
+        """
         waiting = Waiting(self.folder / f"{key}.lock")
         try:
             yield waiting
@@ -114,7 +120,9 @@ class Cache:
         return sorted(found, key=lambda entry: (entry.used, entry.key))
 
     def trim(self) -> list[Entry]:
-        """Remove what killed builds left, what was not used for too long, and the longest unused above the size; returns the artefacts."""
+        """Remove what killed builds left, what was not used for too long,
+        and the longest unused above the size; returns the artefacts.
+        """
         self._remove_leftovers()
         entries, removed = self.entries(), []
         total, oldest = sum(entry.bytes for entry in entries), time.time() - 86400 * self.most_days
@@ -162,7 +170,10 @@ class Cache:
 
 
 class Waiting:
-    """The lock file of one build. It is removed when the build is over, so whoever gets the lock looks whether it is still there."""
+    """The lock file of one build.
+
+    It is removed when the build is over, so whoever gets the lock looks whether it is still there.
+    """
 
     def __init__(self, path: Path):
         self._path = path

@@ -1,8 +1,9 @@
 """Our changes to inductor, each optional: tried before it is used, and left out where this torch cannot have it.
 
-A change reaches into torch's internals, which any version may move. So it says what it needs (`problem`), and on a torch that was not tested it must
-also prove itself: an update that fails to compile with it, or computes something else than its trace, is compiled again without it.
-What was left out, and why, lies in the plan of the artefact, so that every run that loads it says so.
+A change reaches into torch's internals, which any version may move. So it says what it needs (`problem`), and on a
+torch that was not tested it must also prove itself: an update that fails to compile with it, or computes something else
+than its trace, is compiled again without it. What was left out, and why, lies in the plan of the artefact, so that
+every run that loads it says so.
 """
 
 from __future__ import annotations
@@ -26,8 +27,9 @@ OPTIONS = {  # of inductor, with or without our changes
 class Change:
     """One change, by the name that people are told.
 
-    `module`, in this package, is imported when it is needed: most import the compiler. It has `problem()`, why this torch cannot have
-    the change or None; if it changes inductor, also OPTIONS of inductor and `applied()`, a context in which it compiles.
+    `module`, in this package, is imported when it is needed: most import the compiler. It has `problem()`, why
+    this torch cannot have the change or None; if it changes inductor, also OPTIONS of inductor and `applied()`,
+    a context in which it compiles.
     """
 
     name: str

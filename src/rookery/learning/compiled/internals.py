@@ -1,4 +1,5 @@
-"""What this torch has: whether it was tested, can export at all, and has the internals that our changes to its compiler are written for.
+"""What this torch has: whether it was tested, can export at all,
+and has the internals that our changes to its compiler are written for.
 
 Nothing here imports the compiler; whoever asks about its internals has done so.
 """

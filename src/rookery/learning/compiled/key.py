@@ -1,7 +1,7 @@
 """The key of an artefact: everything its machine code depends on.
 
-Source reached from the update (closures, callees any number of calls deep, users' modules), plain numbers, shapes, versions,
-threads, compiler and CPU. Scheduled numbers are inputs and therefore no part of it.
+Source reached from the update (closures, callees any number of calls deep, users' modules), plain numbers, shapes,
+versions, threads, compiler and CPU. Scheduled numbers are inputs and therefore no part of it.
 """
 
 from __future__ import annotations
@@ -54,7 +54,9 @@ def key_of(learner: Any, name: str, parts: list[Any]) -> str:
 
 @lru_cache(maxsize=1)
 def cpu_flags() -> str:
-    """Generated code uses every feature of the CPU it was built on: a cache shared by unlike machines must tell them apart."""
+    """Generated code uses every feature of the CPU it was built on:
+    a cache shared by unlike machines must tell them apart.
+    """
     info = Path("/proc/cpuinfo")
     if not info.exists():
         return platform.processor()
@@ -85,7 +87,9 @@ def circumstances() -> dict[str, Any]:
 
 
 def describe(x: Any, say: Callable[..., None], seen: dict[int, Any]) -> None:
-    """Describe a value by what it does: code by bytecode, constants, closure and the globals it names; data by value."""
+    """Describe a value by what it does:
+    code by bytecode, constants, closure and the globals it names; data by value.
+    """
     go = partial(describe, say=say, seen=seen)
     if isinstance(x, _PLAIN):
         return say(type(x).__name__, str(x) if isinstance(x, torch.dtype | torch.device | np.dtype) else x)

@@ -1,8 +1,9 @@
-"""Matrix products inside an artefact by matmul.h instead of the library: imported when an update is built, with the compiler.
+"""Matrix products inside an artefact by matmul.h instead of the library:
+imported when an update is built, with the compiler.
 
-torch's library (MKL) reaches 70 to 80 % of what the CPUs allow that we measured (AMD, AVX2 or AVX-512), matmul.h 90 to 95 %, and
-it needs no tensor objects: 1.1 to 1.4 times as fast at the sizes of reinforcement learning, on one thread. With more threads,
-other numbers or other CPUs the library's product is taken.
+torch's library (MKL) reaches 70 to 80 % of what the CPUs allow that we measured (AMD, AVX2 or AVX-512), matmul.h 90 to
+95 %, and it needs no tensor objects: 1.1 to 1.4 times as fast at the sizes of reinforcement learning, on one thread.
+With more threads, other numbers or other CPUs the library's product is taken.
 """
 
 from __future__ import annotations
@@ -56,7 +57,9 @@ def problem() -> str | None:
 
 
 def source() -> str:
-    """matmul.h, with wide registers only where torch may use them: inductor's compiler is told of all that the CPU has."""
+    """matmul.h, with wide registers only where torch may use them:
+    inductor's compiler is told of all that the CPU has.
+    """
     wide = "#define ROOKERY_WIDE\n" if torch.backends.cpu.get_cpu_capability() == "AVX512" else ""
     return wide + HEADER.read_text(encoding="utf-8")
 

@@ -2,13 +2,15 @@
 
 Thin products are loops of their own: a library call costs more than the arithmetic of a product with a short side.
 
-    C = A B,  A [m, k],  B [k, n]          k ≤ THIN:  C = Σᵢ A[:, i] ⊗ B[i, :]       m or n ≤ THIN:  C[a, b] = Σᵢ A[a, i] B[i, b]
+    C = A B,  A [m, k],  B [k, n]        k ≤ THIN:  C = Σᵢ A[:, i] ⊗ B[i, :]
+                                    m or n ≤ THIN:  C[a, b] = Σᵢ A[a, i] B[i, b]
 
-The first and the last layer of a small network and their gradients are such products. Written so, the compiler joins them with
-the bias, the activation and the reduction beside them. A bias is always added apart: torch would copy it into the result first.
+The first and the last layer of a small network and their gradients are such products. Written so, the compiler
+joins them with the bias, the activation and the reduction beside them. A bias is always added apart: torch would
+copy it into the result first.
 
-The norm of a long vector, as that of a gradient, is summed over rows of ROW numbers, then over the row: as one row, each addition
-would wait for the one before it to reach memory (9 of the 190 µs of a small update).
+The norm of a long vector, as that of a gradient, is summed over rows of ROW numbers, then over the row: as one row,
+each addition would wait for the one before it to reach memory (9 of the 190 µs of a small update).
 """
 
 from __future__ import annotations

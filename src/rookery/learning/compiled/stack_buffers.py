@@ -1,10 +1,11 @@
 """Intermediate results of an artefact on the stack: imported when an update is built, with the compiler.
 
-A small update has some 25 of them; as tensors each is made and freed in every call, 15 to 20 of the 150 µs of a DQN update. An update whose
-intermediate results are more than MOST numbers, or that calls the library in between, keeps its tensors.
+A small update has some 25 of them; as tensors each is made and freed in every call, 15 to 20 of the 150 µs
+of a DQN update. An update whose intermediate results are more than MOST numbers, or that calls the library
+in between, keeps its tensors.
 
-What such an artefact returns is kept per thread and overwritten by the next call, also by that of another learner with the same
-artefact: whoever calls it copies the results.
+What such an artefact returns is kept per thread and overwritten by the next call, also by that of another learner with
+the same artefact: whoever calls it copies the results.
 """
 
 from __future__ import annotations
@@ -40,8 +41,8 @@ class OnStack(cpp_wrapper_cpu_array_ref.CppWrapperCpuArrayRef):
         return line
 
     def generate_return(self, output_refs: list[str]) -> None:
-        """All views are taken before the first result is handed over, as torch does where nothing is on the stack: afterwards
-        there is no tensor to take one of.
+        """All views are taken before the first result is handed over, as torch does where nothing is on the stack:
+        afterwards there is no tensor to take one of.
         """
         super().generate_return([self.create_tmp_raii_handle_var_if_needed(r, self.wrapper_call) for r in output_refs])
 
@@ -62,7 +63,10 @@ def problem() -> str | None:
 
 @contextmanager
 def applied() -> Iterator[None]:
-    """While inductor compiles for the CPU. Its option alone counts only until it has compiled for the first time in this process."""
+    """While inductor compiles for the CPU.
+
+    Its option alone counts only until it has compiled for the first time in this process.
+    """
     common.init_backend_registration()
     ours = dataclasses.replace(common.device_codegens["cpu"], cpp_wrapper_codegen=OnStack)
     limit = patch.object(cpp_wrapper_cpu_array_ref, "MAX_STACK_ALLOCATION_SIZE", MOST)

@@ -2,10 +2,10 @@
 
     ∇L = 1/N Σ_r ∇L_r        L_r: the loss on part r of the batch, N equal parts in the order of the learners
 
-This is the gradient of the whole batch for every loss that is a sum of means over rows: a mean over equally many rows by itself,
-and a mean over valid rows because it is divided by the valid rows of the *average* part (`core.counting`). What is no
-such sum (a product of two means, a comparison of rows with one another) is noticed by the `Witness`, which sees the whole batch once.
-Random numbers are drawn for the whole batch by everybody, who keep their part.
+This is the gradient of the whole batch for every loss that is a sum of means over rows: a mean over equally many rows
+by itself, and a mean over valid rows because it is divided by the valid rows of the *average* part (`core.counting`).
+What is no such sum (a product of two means, a comparison of rows with one another) is noticed by the `Witness`, which
+sees the whole batch once. Random numbers are drawn for the whole batch by everybody, who keep their part.
 """
 
 from __future__ import annotations
@@ -86,8 +86,9 @@ class ReduceGroup:
         at = row_axis(tuple(parts[0].shape), self._rows, self.axis)
         if at is None:
             raise BatchError(
-                f"the update gave {key!r} of shape {tuple(parts[0].shape)} for {self._rows} rows: with learning.learners={self.size} "
-                "an array must have one entry per row of the batch. Return a number, or set learning.learners=1."
+                f"the update gave {key!r} of shape {tuple(parts[0].shape)} for {self._rows} rows: with "
+                f"learning.learners={self.size} an array must have one entry per row of the batch. Return a "
+                "number, or set learning.learners=1."
             )
         return torch.cat(parts, at)
 
@@ -137,14 +138,14 @@ def rows_in(batch: Tree, axis: int, size: int) -> int:
     found = {int(leaf.shape[axis]) for leaf in leaves(batch) if leaf.dim() > axis}
     if len(found) != 1:
         raise BatchError(
-            f"expected equally many rows in every field of a batch along dimension {axis}, got {sorted(found)}: several learners "
-            "(learning.learners) cannot share it. Set learning.learners=1."
+            f"expected equally many rows in every field of a batch along dimension {axis}, got {sorted(found)}: "
+            "several learners (learning.learners) cannot share it. Set learning.learners=1."
         )
     rows = found.pop()
     if rows % size:
         raise ConfigError(
-            f"a batch of {rows} rows cannot be shared equally by learning.learners={size}. Change the size of the batches, "
-            "or learning.learners."
+            f"a batch of {rows} rows cannot be shared equally by learning.learners={size}. "
+            "Change the size of the batches, or learning.learners."
         )
     return rows
 

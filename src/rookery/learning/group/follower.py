@@ -1,8 +1,8 @@
 """A member: the process of one of several learners, beside the one in the run's own process.
 
-It holds the same networks and optimisers, computes the gradient of its part of every batch and takes the same steps, so its
-parameters and moments are always those of the others. Everything else (scheduled numbers, statistics, the generator's state) is told
-with every update, and the parameters whenever they were changed by anything but an update.
+It holds the same networks and optimisers, computes the gradient of its part of every batch and takes the same steps, so
+its parameters and moments are always those of the others. Everything else (scheduled numbers, statistics, the
+generator's state) is told with every update, and the parameters whenever they were changed by anything but an update.
 """
 
 from __future__ import annotations

@@ -3,9 +3,10 @@
     batch → shared memory → every learner: gradient of its part → mean of all (before limits) → the same step everywhere
           ← rows of arrays in order, means of the numbers
 
-A group that has lost a member is ended as a whole; the next update starts another one with the numbers that the leader has then.
-What cannot be shared is refused: modules whose output depends on the other rows of the batch, or that draw by themselves, when the run
-is built; losses that are no means over rows, by comparing the gradients of each update's first batch with those of the whole batch.
+A group that has lost a member is ended as a whole; the next update starts another one with the numbers that the leader
+has then. What cannot be shared is refused: modules whose output depends on the other rows of the batch, or that draw by
+themselves, when the run is built; losses that are no means over rows, by comparing the gradients of each update's first
+batch with those of the whole batch.
 """
 
 from __future__ import annotations
@@ -40,7 +41,10 @@ class LearnerProcess(Process):
 
 
 class Leader(Learner):
-    """A learner whose updates are shared by `spec.size` processes, this one included. They start with the first update."""
+    """A learner whose updates are shared by `spec.size` processes, this one included.
+
+    They start with the first update.
+    """
 
     def __init__(self, algo: Learnable, streams: Streams, spec: GroupSpec):
         super().__init__(algo, streams, device=device_of(spec, 0))
@@ -99,8 +103,9 @@ class Leader(Learner):
         for number, theirs in enumerate(found, 1):
             if theirs != mine:
                 raise BrokenView(
-                    f"learner {number} of learning.learners={self.spec.size} has other weights than learner 0 after the same updates. "
-                    "Does a module of the network keep numbers outside of its parameters and buffers? Set learning.learners=1."
+                    f"learner {number} of learning.learners={self.spec.size} has other weights than learner 0 after "
+                    "the same updates. Does a module of the network keep numbers outside of its parameters and "
+                    "buffers? Set learning.learners=1."
                 )
         return None
 
@@ -157,7 +162,10 @@ class Leader(Learner):
         return [tensor._version for key, tensor in self.tensors.items() if not is_told(key)]
 
     def _autopsy(self, lost: WorkerLost) -> LearnerLost:
-        """Which learner is gone, and how; the group is ended. An error that a learner itself has told is raised here."""
+        """Which learner is gone, and how; the group is ended.
+
+        An error that a learner itself has told is raised here.
+        """
         told = [f"learner {member.number} (pid {member.pid}) {how}" for member, how in self._gone()]
         try:
             for member in self._members:
@@ -168,7 +176,8 @@ class Leader(Learner):
         finally:
             self.close()
         what = "; ".join(told) or (
-            f"the learners waited {self.spec.seconds:g} s (learning.deadline) for one another: {str(lost).partition(chr(10))[0]}"
+            f"the learners waited {self.spec.seconds:g} s (learning.deadline) for one another: "
+            f"{str(lost).partition(chr(10))[0]}"
         )
         return LearnerLost(f"{what}.")
 
@@ -204,7 +213,8 @@ class Leader(Learner):
             if not net.is_target and not torch.equal(net.stats, before[f"{net.name}.stats"]):
                 self.close()
                 raise ConfigError(
-                    f"{why} network {net.name!r} takes statistics of the batch while it learns, and every learner sees a part. Set learning.learners=1."
+                    f"{why} network {net.name!r} takes statistics of the batch while it learns, "
+                    "and every learner sees a part. Set learning.learners=1."
                 )
         for ours, whole in zip(found, witness.gradients, strict=True):
             apart, scale = torch.linalg.vector_norm(ours - whole), torch.linalg.vector_norm(whole)
@@ -213,8 +223,8 @@ class Leader(Learner):
             ):  # what is not finite is the sentinel's
                 self.close()
                 raise ConfigError(
-                    f"{why} its gradient is {float(apart / scale):.1%} off that of the whole batch, so its loss is no mean over rows "
-                    "(docs/scaling.md). Set learning.learners=1."
+                    f"{why} its gradient is {float(apart / scale):.1%} off that of the whole batch, so its loss is no "
+                    "mean over rows (docs/scaling.md). Set learning.learners=1."
                 )
         self._proven.add(name)
 
@@ -238,6 +248,7 @@ def _check_shareable(learner: Learner, size: int) -> None:
             kinds = [kind.__name__ for kind in type(module).__mro__ if issubclass(kind, nn.Module)]
             if any(word in kind for word in BY_NAME for kind in kinds) and getattr(module, "p", 1.0) > 0:
                 raise ConfigError(
-                    f"learning.learners={size}: {path} of network {net.name!r} is a {kinds[0]}, whose output depends on the whole batch or on "
-                    "random numbers of its own, and every learner sees a part. Use layer normalisation, or set learning.learners=1."
+                    f"learning.learners={size}: {path} of network {net.name!r} is a {kinds[0]}, whose output depends "
+                    "on the whole batch or on random numbers of its own, and every learner sees a part. Use layer "
+                    "normalisation, or set learning.learners=1."
                 )
