@@ -6,6 +6,8 @@
 
 Env i is reset for its episode e with `seed_of(i, e)`, so the state of an env is its seed, the actions since the reset and what its
 methods were told (`settings`).
+
+Longer than 300 lines because stepping, dropping and restoring an env share the same tables and buffers.
 """
 
 from __future__ import annotations
