@@ -54,9 +54,10 @@ class Parts:
     spaces: Spaces
     env_factory: EnvFactory | None = None
 
-    def eval_env(self, num: int, purpose: str = "eval") -> MultiEnv:
-        """Envs with the evaluation wrappers, and seeds that depend on `purpose` only."""
-        return make_env(self.config, self.streams, num, "eval", factory=self.env_factory, seeds=purpose)
+    def judge(self, num: int, purpose: str = "eval") -> Collector:
+        """All players in envs with the evaluation wrappers and seeds that depend on `purpose` only; they act greedily."""
+        env = make_env(self.config, self.streams, num, "eval", factory=self.env_factory, seeds=purpose)
+        return build_collector(self.players, env, seating(self.config, env), 0, self.streams, greedy=True)
 
 
 def build_parts(

@@ -184,4 +184,5 @@ def _validated(raw: dict[str, Any], folder: Path) -> Manifest:
 
 
 def _listed(versions: list[int]) -> str:
-    return "format " + " and ".join(str(version) for version in versions)
+    *early, last = [str(version) for version in versions]
+    return "format " + " and ".join([", ".join(early)] * bool(early) + [last])

@@ -153,7 +153,7 @@ class Collector:
         self.time_env += perf_counter_ns() - acted
         for name, mine in self.rows.items():
             if out.stepped is not None:
-                mine.undo(self._asked[name], out.stepped)
+                mine.undo(self._asked[name], out.stepped, env.acting)
             mine.write(t, out, None if self._fixed[name] else self.seats.of_player(name))
         if out.ended:
             self._end(out.ended)

@@ -80,9 +80,9 @@ class Rows:
             self.actor.undo(np.flatnonzero(~where), out.get("state"))
         return self.actor.rule.to_env(self.held["action"])
 
-    def undo(self, asked: Asked, stepped: np.ndarray) -> None:
-        """Where the player was asked and the env made no step, it will see the same again."""
-        missed = [~stepped if asked is None else asked[agent] & ~stepped for agent in self.blocks]
+    def undo(self, asked: Asked, stepped: np.ndarray, acting: dict[str, np.ndarray]) -> None:
+        """Where the player was asked, the env made no step and asks again, it sees the same again; a busy env does not."""
+        missed = [~stepped & acting[agent] & (EVERYWHERE if asked is None else asked[agent]) for agent in self.blocks]
         if len(columns := np.flatnonzero(np.concatenate(missed))):
             self.actor.undo(columns, self.held.get("state"))
 
