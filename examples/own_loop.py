@@ -41,7 +41,7 @@ def main(total: int = 3_000) -> float:
             store.feedback(keys, update.arrays)
 
     judge = envs.make(task, count=5, purpose="eval", streams=streams)
-    result = evaluate(judge, actor, episodes=10)
+    result = evaluate(Collector(judge, actor, greedy=True), episodes=10)
     print(f"{steps} steps, {episodes} episodes, {learner.updates} updates, loss {update.metrics['q/loss']:.3f}")
     print(f"greedy return {result.mean:.1f} ± {result.std:.1f}")
     env.close()
