@@ -3,10 +3,11 @@
 A component is a top-level entry, or a part of a player: `players.main.learner.safetensors`.
 
 A state tree is a nested dict with string keys; its leaves are numpy arrays, torch tensors and JSON values (also inside
-lists). Every leaf comes back with its own type and the same bits. In `state.json` an array is a reference
-`{"$array": [file, name, kind]}`, an array in pieces (`Segments`) is `{"$segments": {dtype, shape, rows, files}}` with one file per piece, a float that JSON cannot write is `{"$float": "nan"}`, and a key of the caller's that
-starts with `$` gets a second one. Nothing is ever pickled, and reading trusts nothing: file names are plain names of
-regular files, sizes are bounded, every reference is checked.
+lists). Every leaf comes back with its own type and the same bits. In `state.json` an array is a reference `{"$array":
+[file, name, kind]}`, an array in pieces (`Segments`) is `{"$segments": {dtype, shape, rows, files}}` with one file per
+piece, a float that JSON cannot write is `{"$float": "nan"}`, and a key of the caller's that starts with `$` gets a
+second one. Nothing is ever pickled, and reading trusts nothing: file names are plain names of regular files, sizes are
+bounded, every reference is checked.
 
 The safetensors files are written here and not by the library because it can neither hash while it writes nor write
 arrays that are not contiguous without a second copy of the whole file. They are read by the library.
@@ -148,7 +149,8 @@ class _Component:
         if kind is list:
             return [self.encode(item, f"{path}[{i}]") for i, item in enumerate(value)]
         raise Unencodable(
-            f"state '{path}' is a {kind.__module__}.{kind.__qualname__}; a state may hold dicts with string keys, numpy "
+            f"state '{path}' is a {kind.__module__}.{kind.__qualname__}; a state may hold dicts with "
+            f"string keys, numpy "
             "arrays, torch tensors and JSON values (None, bool, int, float, str, list). Convert it in state()."
         )
 
@@ -209,7 +211,8 @@ def _safetensors(file: str, arrays: dict[str, np.ndarray]) -> Iterator[bytes | m
 
 
 def read_state(folder: Path, names: Mapping[str, FileInfo] | Iterable[str]) -> dict[str, Any]:
-    """The state tree kept in these files of the folder; the caller has compared their hashes. Arrays in pieces are read when they are copied."""
+    """The state tree kept in these files of the folder; the caller has compared their hashes. Arrays in pieces are
+    read when they are copied."""
     path = folder / STATE
     tree = parse_json(read_file(path, MAX_JSON_BYTES), path)
     infos = names if isinstance(names, Mapping) else dict.fromkeys(names)
