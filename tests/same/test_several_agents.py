@@ -1,4 +1,4 @@
-"""Several agents: in worker processes, in wrappers and with dropped episodes runs learn what they should, to the bit."""
+"""Several agents: in workers, in wrappers and with dropped episodes runs learn what they should, bit for bit."""
 
 import os
 import signal
