@@ -4,7 +4,7 @@ in its own file (`Algorithm.metrics`)."""
 from __future__ import annotations
 
 GENERAL = {
-    "steps": "env steps so far, summed over all envs; holes are not counted",
+    "steps": "env steps so far, summed over all envs, whoever acted in them; holes are not counted",
     "updates": "updates so far",
     "episodes": "finished training episodes so far",
     "episode/return_mean": "mean undiscounted return of the last `log.window` training episodes, exploring, with "
@@ -28,9 +28,9 @@ GENERAL = {
     "eval/length_mean": "mean number of steps of the greedy episodes",
     "eval/success_mean": "share of the greedy episodes that ended with `is_success` in their info (envs that tell it)",
     "eval/steps": "env steps of training when the evaluation took place",
-    "player/NAME/return_mean": "mean return of one of several players over the last `log.window` episodes, mean over "
-    "its seats; all its other metrics have the same prefix",
-    "eval/player/NAME/return_mean": "mean return of one of several players in the greedy episodes, mean over its seats",
+    "player/NAME/return_mean": "mean return of a player that `players:` names over the last `log.window` episodes, mean "
+    "over its seats; all its other metrics have the same prefix",
+    "eval/player/NAME/return_mean": "mean return of such a player in the greedy episodes, mean over its seats",
 }
 
 CLOCKS = {
