@@ -172,7 +172,8 @@ def code_lines(path: Path) -> int:
 
 
 BRANCHES = {  # what is counted, and how a line that does it looks
-    "single or several": r"players is (not )?None|players\.single\b|\.several\b|self\.prefix\b(?! \+)|player\.prefix\b(?! \+)"
+    "single or several": r"players is (not )?None|players\.single\b|\.several\b|self\.prefix\b(?! \+)"
+    r"|player\.prefix\b(?! \+)"
     r"|len\(.*players\) [=>]"
     r"|\"players\" (not )?in |several=|MultiCollector\(|\bseveral:",
     "store_kind outside data": r"store_kind (==|!=)|\[[\w.]*store_kind\]",

@@ -28,7 +28,8 @@ GENERAL = {
     "eval/length_mean": "mean number of steps of the greedy episodes",
     "eval/success_mean": "share of the greedy episodes that ended with `is_success` in their info (envs that tell it)",
     "eval/steps": "env steps of training when the evaluation took place",
-    "player/NAME/return_mean": "mean return of a player that `players:` names over the last `log.window` episodes, mean "
+    "player/NAME/return_mean": "mean return of a player that `players:` names over the last `log.window` episodes, "
+    "mean "
     "over its seats; all its other metrics have the same prefix",
     "eval/player/NAME/return_mean": "mean return of such a player in the greedy episodes, mean over its seats",
 }

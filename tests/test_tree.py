@@ -12,13 +12,17 @@ from collections import defaultdict
 from functools import cache
 from pathlib import Path
 
-from tree_exceptions import CYCLES, LONG_CLASSES, LONG_LINES, SMALL_MODULES
-
 ROOT = Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "src" / "rookery"
 FILES = sorted(SOURCE.rglob("*.py"))
 LINES = {"function": 45, "class": 300, "module": 500, "algorithm": 200}
 SMALL = 60  # lines below which a module with a single importer says why it stands alone
+LONG_CLASSES = {  # classes that may have more than 300 lines, and why
+    "envs/engines/inprocess.py:InProcess": "the hot path of every Python env: steps, faults, replay share its columns",
+    "envs/workers/parent.py:Workers": "rounds, renewals and quarantine share the same few arrays",
+    "run/pools/remote.py:RemotePool": "rounds, asynchronous requests and renewals share the same few lists",
+    "run/trainer.py:Trainer": "the loop, its reports and its state must be read together",
+}
 ONE_EACH = ("algos", "cli", "zoo")  # rooms with one file per algorithm, command, task: that is reason enough
 ARGUMENTS = {  # functions that may have more than eight arguments, and why
     "kernels": "a kernel takes plain arrays",
@@ -95,7 +99,7 @@ def test_classes_are_short():
     counts = [(file, node.name, node.end_lineno - node.lineno + 1) for file, node in nodes(ast.ClassDef)]
     long = {f"{file}:{name}": count for file, name, count in counts if count > LINES["class"]}
     none([f"{name}: {count} lines, 300 allowed" for name, count in long.items() if name not in LONG_CLASSES])
-    none([f"{name}: short enough now, take it off LONG_CLASSES" for name in sorted(LONG_CLASSES - set(long))])
+    none([f"{name}: short enough now, take it off LONG_CLASSES" for name in sorted(set(LONG_CLASSES) - set(long))])
 
 
 def test_functions_are_short_and_take_few_arguments():
@@ -115,10 +119,7 @@ def test_lines_have_at_most_120_characters():
     for path in [file for place in places for file in sorted((ROOT / place).rglob("*.py"))]:
         name, lines = path.relative_to(ROOT).as_posix(), path.read_text(encoding="utf-8").splitlines()
         long = [number for number, line in enumerate(lines, 1) if len(line) > 120]
-        if long and name not in LONG_LINES:
-            offenders += [f"{name}:{number}: {len(lines[number - 1])} characters" for number in long]
-        if not long and name in LONG_LINES:
-            offenders.append(f"{name}: no long line any more, take it off LONG_LINES")
+        offenders += [f"{name}:{number}: {len(lines[number - 1])} characters" for number in long]
     none(offenders)
 
 
@@ -146,15 +147,14 @@ def test_a_small_module_with_a_single_importer_says_why_it_stands_alone():
         small = len(path.read_text(encoding="utf-8").splitlines()) < SMALL and path.name != "__init__.py"
         if not small or len(importers[name]) != 1 or short(path).startswith(ONE_EACH):
             continue
-        if "alone" not in (ast.get_docstring(parsed(path)) or "") and short(path) not in SMALL_MODULES:
+        if "alone" not in (ast.get_docstring(parsed(path)) or ""):
             offenders.append(f"{short(path)}: only {', '.join(importers[name])} imports it; say why it stands alone")
     none(offenders)
 
 
 def test_no_module_imports_itself_in_a_circle():
     """Imports inside functions count: a late import hides a circle, it does not remove it."""
-    new = [cycle for cycle in house().cycles(ROOT) if not any(set(cycle) <= known for known in CYCLES)]
-    none([" → ".join(cycle) for cycle in new])
+    none([" → ".join(cycle) for cycle in house().cycles(ROOT)])
 
 
 def test_the_contract_of_run_names_every_algorithm():

@@ -40,7 +40,8 @@ class TwoBits:
 
 
 class Numbered:
-    """Dict API: `a` acts in even steps, `b` in odd ones; the n-th observation of an agent is 100 s + n, s the episode's seed modulo 1000."""
+    """Dict API: `a` acts in even steps, `b` in odd ones; the n-th observation of an agent is 100 s + n, s the
+    episode's seed modulo 1000."""
 
     def __init__(self, turns: int = 7):
         self.turns = turns

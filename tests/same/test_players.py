@@ -1,4 +1,5 @@
-"""What works with one player works with two: frame stacks, goals in hindsight, demonstrations; saved and resumed to the bit."""
+"""What works with one player works with two: frame stacks, goals in hindsight, demonstrations; saved and resumed to
+the bit."""
 
 import numpy as np
 import pytest

@@ -405,9 +405,11 @@ def shifted(gather):
 @pytest.mark.parametrize(
     ("method", "change", "test", "said"),
     [
-        ("gather", lambda f: lambda *w: f(*w)[::-1], "test_chunks_come_back_in_the_order_of_the_workers_with_the_rows_asked_for", "order"),
+        ("gather", lambda f: lambda *w: f(*w)[::-1],
+            "test_chunks_come_back_in_the_order_of_the_workers_with_the_rows_asked_for", "order"),
         ("gather", shifted, "test_it_collects_what_one_process_does", "pool=local"),
-        ("submit", lambda f: lambda m, rows, **limits: f(m, rows), "test_limits_of_steps_and_episodes_are_met_exactly", None),
+        ("submit", lambda f: lambda m, rows, **limits: f(m, rows), "test_limits_of_steps_and_episodes_are_met_exactly",
+            None),
         ("times", lambda f: lambda: (1, 1), "test_the_time_in_envs_and_in_acting_only_grows", "nanoseconds"),
         ("restore", lambda f: lambda state: None, "test_a_restored_pool_goes_on_to_the_bit", "restored"),
     ],

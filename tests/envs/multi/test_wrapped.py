@@ -1,4 +1,5 @@
-"""The built-in wrappers around envs with several agents: the same for every agent as around an env with one, in all three APIs."""
+"""The built-in wrappers around envs with several agents: the same for every agent as around an env with one, in all
+three APIs."""
 
 from __future__ import annotations
 
@@ -294,7 +295,8 @@ def test_wrappers_of_ones_own_are_inside_built_in_ones():
 @pytest.mark.parametrize(
     ("wrappers", "told"),
     [
-        (("reward_clip", HERE + "Own"), "'envs.multi.test_wrapped:Own' is put around the env itself, .*outside 'reward_clip'"),
+        (("reward_clip", HERE + "Own"),
+            "'envs.multi.test_wrapped:Own' is put around the env itself, .*outside 'reward_clip'"),
         (("atari",), "the wrapper 'atari' is for one agent, env.api=parallel has several"),
         (("life_loss",), "the wrapper 'life_loss' is for one agent"),
         (("gymnasium.wrappers:FlattenObservation",), "is for one agent"),

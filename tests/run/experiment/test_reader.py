@@ -1,4 +1,5 @@
-"""state.json, spaces.json and the reader of run folders: a run can be looked at from outside, without torch and without its env."""
+"""state.json, spaces.json and the reader of run folders: a run can be looked at from outside, without torch and
+without its env."""
 
 import json
 import os
@@ -15,8 +16,10 @@ from rookery.core.spec import spec_from_json, spec_of, spec_to_json
 from rookery.run.experiment.reader import RunReader
 
 SHORT = [
-    "train.max_steps=400", "log.every_steps=100", "eval.every_steps=0", "eval.episodes=2", "eval.num=1", "model.hidden=[8]",
-    "store.min_fill=50", "store.batch_size=16", "log.sinks=[jsonl]", "learning.mode=eager", "checkpoint.every_steps=200",
+    "train.max_steps=400", "log.every_steps=100", "eval.every_steps=0", "eval.episodes=2", "eval.num=1",
+    "model.hidden=[8]",
+    "store.min_fill=50", "store.batch_size=16", "log.sinks=[jsonl]", "learning.mode=eager",
+    "checkpoint.every_steps=200",
 ]  # fmt: skip
 
 
@@ -86,7 +89,8 @@ def test_half_a_line_does_not_count_and_damage_is_told(run, tmp_path):
 
 
 def test_reading_imports_no_torch(run):
-    code = f"from rookery.run.experiment.reader import RunReader; r = RunReader({str(run[0])!r}); print(r.status, len(r.metrics()))"
+    code = "from rookery.run.experiment.reader import RunReader"
+    code += f"; r = RunReader({str(run[0])!r}); print(r.status, len(r.metrics()))"
     code += "; import sys; assert 'torch' not in sys.modules and 'gymnasium' not in sys.modules"
     source = str(Path(rookery.__file__).parent.parent)
     out = subprocess.run(

@@ -41,8 +41,9 @@ class Group:
 
     def one(self, i: int) -> Any:
         """Env i."""
+        make: Any = together if self.several else single
         places = {"purpose": self.purpose, "worker": self.worker, "index": i, "count": self.count}
-        return (together if self.several else single)(self.config, factory=self.factory, **places)  # type: ignore[arg-type]
+        return make(self.config, factory=self.factory, **places)
 
     def __call__(self, start: int, stop: int, first: Any = None) -> InProcess | Agents:
         """Envs `start` to `stop` − 1 in this process; `first`: the first of them, if it is there already."""

@@ -48,7 +48,8 @@ def check_multi(target: Any, report: Report, *, episodes: int, seed: int, max_st
     steps."""
     is_env = not isinstance(target, str | type) and hasattr(target, "step")
     config = EnvConfig(id=target if isinstance(target, str) else None, api=api)  # type: ignore[arg-type]
-    build: Build = lambda: target if is_env else together(config, factory=None if isinstance(target, str) else target)  # noqa: E731
+    factory = None if isinstance(target, str) else target
+    build: Build = lambda: target if is_env else together(config, factory=factory)  # noqa: E731
     try:
         env = build()
         api = spoken(env, api)

@@ -92,7 +92,8 @@ def resolve(layers: Sequence[Layer]) -> Config:
     seats = seats_of(merged, checker)
     if all(sections.get(name) is not None for name in SECTIONS):
         players = players or implied(sections)
-        config = Config(**sections, imports=imports, players=players, seats=seats, merged=merged)  # type: ignore[arg-type]
+        parts: dict[str, Any] = {"imports": imports, "players": players, "seats": seats, "merged": merged, **sections}
+        config = Config(**parts)
         for message in broken_rules(config):
             checker.rule(message)
         checker.finish()

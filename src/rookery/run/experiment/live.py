@@ -1,5 +1,5 @@
 """state.json: what a run is doing, for whoever looks at its folder. Replaced as a whole, at most once a second, never
-waited for."""
+waited for. It stands alone: the run never reads it."""
 
 from __future__ import annotations
 

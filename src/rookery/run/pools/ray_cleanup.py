@@ -1,4 +1,5 @@
-"""A program of its own, started with a folder by the process that made it: removes the folder when its input ends.
+"""A program of its own, which is why it stands alone: started with a folder by the process that made it: removes the
+folder when its input ends.
 
 Its input is a pipe from that process, so it comes to its turn however that ended. If nothing was written into it, that
 process was killed, and whoever still has files open in the folder is ended, too: Ray's agents would otherwise live on
