@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
@@ -86,3 +86,7 @@ class ReplayConfig(Section):
 
 class RolloutConfig(Section):
     """`store:` of an on-policy algorithm; the number of rows per batch belongs to the algorithm."""
+
+    min_fill: ClassVar[None] = None  # what a replay has and rollouts have not
+    priority: ClassVar[None] = None
+    hindsight: ClassVar[None] = None

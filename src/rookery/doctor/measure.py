@@ -176,7 +176,7 @@ def changed(config: Config, overrides: tuple[str, ...]) -> Config:
 def _unlimited(config: Config) -> Config:
     tree = config.dump()
     tree["train"] = {"max_steps": FOREVER, "stop": {}}
-    fill = getattr(config.store, "min_fill", None)
+    fill = config.store.min_fill
     if fill is not None and config.env.agents == 1:
         least = FILL if config.model.core is None else FILL_SEQUENCES
         tree["store"]["min_fill"] = min(fill, max(least, config.store.batch_size))

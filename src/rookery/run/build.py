@@ -289,7 +289,7 @@ def _rows(player: Player, env: MultiEnv, seats: Chances, worker: int, greedy: bo
         return Rows(actor, None, env, agents)
     config, columns = player.config, env.num * len(agents)
     actor = player.actor(worker * columns, config.pool.workers * columns)
-    priority = getattr(config.store, "priority", None)
+    priority = config.store.priority
     if priority is not None and priority.initial == "actor" and config.players[player.name].train:
         with told_of(config, player.name):
             actor.judge = Judge(actor, config.algo.gamma, getattr(config.algo, "rescale", None))

@@ -107,8 +107,7 @@ def rows_of(player: Player, length: int = 1) -> int:
     """Rows of one update; `length`: rows of a sequence."""
     if not player.config.store_kind.once:
         return int(player.config.store.batch_size) * length
-    columns = getattr(player.store, "columns", player.columns)
-    return int(player.rows * columns // getattr(player.config.algo, "minibatches", 1))
+    return int(player.rows * player.columns // getattr(player.config.algo, "minibatches", 1))
 
 
 def _one_after_another(network: nn.Module) -> set[nn.Module]:

@@ -1,5 +1,6 @@
-"""Curriculum: a callback that makes the task harder when a metric of the reports passes thresholds. A public name, so it
-stands alone."""
+"""Curriculum: a callback that makes the task harder when a metric of the reports passes thresholds.
+
+A public name, so it stands alone."""
 
 from __future__ import annotations
 

@@ -88,7 +88,7 @@ def _learns(config: Config) -> Iterator[str]:
 
 def _anneals(config: Config) -> Iterator[str]:
     """β of prioritised replay is annealed over the whole run, unless told otherwise."""
-    priority = getattr(config.store, "priority", None)
+    priority = config.store.priority
     if priority is None or config.train.max_steps is not None:
         return
     beta = priority.beta
@@ -114,7 +114,7 @@ def _stops(config: Config) -> Iterator[str]:
 def _hindsight(config: Config) -> Iterator[str]:
     """A reward of several steps cannot be computed again from one pair of goals, and a memory has seen the old one."""
     n_step = getattr(config.algo, "n_step", 1)
-    if getattr(config.store, "hindsight", None) is None:
+    if config.store.hindsight is None:
         return
     if getattr(config.algorithm, "recurrent", "no") == "must":
         yield (
