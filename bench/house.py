@@ -172,10 +172,10 @@ def code_lines(path: Path) -> int:
 
 
 BRANCHES = {  # what is counted, and how a line that does it looks
-    "single or several": r"players is (not )?None|\.single\b|\.several\b|self\.prefix\b(?! \+)|player\.prefix\b(?! \+)"
+    "single or several": r"players is (not )?None|players\.single\b|\.several\b|self\.prefix\b(?! \+)|player\.prefix\b(?! \+)"
     r"|len\(.*players\) [=>]"
     r"|\"players\" (not )?in |several=|MultiCollector\(|\bseveral:",
-    "store_kind outside data": r"store_kind (==|!=)|\\[[\\w.]*store_kind\\]",
+    "store_kind outside data": r"store_kind (==|!=)|\[[\w.]*store_kind\]",
     "isinstance of a store outside data": r"isinstance\(.*(Replay|Rollout|Mixture|Demonstrations)",
     "probes of an algorithm's fields": r"(getattr|hasattr)\((self\.|view\.|player\.)?(config\.)?"
     r"(algo|algorithm|store)\b",

@@ -249,7 +249,7 @@ def test_a_restored_env_that_begins_another_episode_begins_another_memory():
         for _ in range(20):
             one.round()
         two.restore(one.state())
-        assert two.pool.collectors[0].first.all()
+        assert two.pool.collectors[0].rows["main"].first.all()
         two.pool.collectors[0].greedy = True
         chunks = two.pool.collectors[0].collect(1)
         assert not chunks["main"].rows["state"]["h"].any()

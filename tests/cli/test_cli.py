@@ -260,7 +260,7 @@ def test_a_damaged_checkpoint_ends_with_exit_4(cli: Cli, trained: Path, tmp_path
 
     copy = tmp_path / "copy"
     shutil.copytree(trained, copy)
-    for weights in (copy / "checkpoints").glob("*/learner.safetensors"):
+    for weights in (copy / "checkpoints").glob("*/players.main.learner.safetensors"):
         content = bytearray(weights.read_bytes())
         content[-1] ^= 1
         weights.write_bytes(content)

@@ -243,8 +243,8 @@ def replaced(folder: Path, name: str, data: bytes) -> None:
 
 
 def linked(folder: Path) -> None:
-    shutil.move(folder / "learner.safetensors", folder.parent / "elsewhere")
-    os.symlink("../elsewhere", folder / "learner.safetensors")
+    shutil.move(folder / "players.main.learner.safetensors", folder.parent / "elsewhere")
+    os.symlink("../elsewhere", folder / "players.main.learner.safetensors")
 
 
 def folder_linked(folder: Path) -> None:
@@ -253,8 +253,11 @@ def folder_linked(folder: Path) -> None:
 
 
 def escaping(folder: Path) -> None:
-    shutil.copy(folder / "learner.safetensors", folder.parent / "outside.safetensors")
-    resealed(folder, lambda m: m["files"].__setitem__("../outside.safetensors", m["files"].pop("learner.safetensors")))
+    shutil.copy(folder / "players.main.learner.safetensors", folder.parent / "outside.safetensors")
+    resealed(
+        folder,
+        lambda m: m["files"].__setitem__("../outside.safetensors", m["files"].pop("players.main.learner.safetensors")),
+    )
 
 
 ATTACKS = {
@@ -262,15 +265,17 @@ ATTACKS = {
     "a link in place of the folder": (folder_linked, "links are not followed"),
     "a path that leads out of the folder": (escaping, "'../outside.safetensors' is not a plain file name"),
     "a header of four gigabytes": (
-        lambda folder: replaced(folder, "learner.safetensors", (2**32).to_bytes(8, "little") + b"{}"),
+        lambda folder: replaced(folder, "players.main.learner.safetensors", (2**32).to_bytes(8, "little") + b"{}"),
         "claims a header of 4294967296 bytes",
     ),
     "a pickle called safetensors": (
-        lambda folder: replaced(folder, "learner.safetensors", pickle.dumps(Bomb()) + bytes(64)),
+        lambda folder: replaced(folder, "players.main.learner.safetensors", pickle.dumps(Bomb()) + bytes(64)),
         "claims a header of",
     ),
     "a pickle behind a plausible header": (
-        lambda folder: replaced(folder, "learner.safetensors", (40).to_bytes(8, "little") + pickle.dumps(Bomb()) * 2),
+        lambda folder: replaced(
+            folder, "players.main.learner.safetensors", (40).to_bytes(8, "little") + pickle.dumps(Bomb()) * 2
+        ),
         "is not a readable safetensors file",
     ),
     "a pickle as state": (lambda folder: replaced(folder, "state.json", pickle.dumps(Bomb())), "is not valid JSON"),

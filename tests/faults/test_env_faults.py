@@ -11,6 +11,7 @@ from faults.commands import in_process, quick
 from faults.numbered import Rows
 from rookery import Trainer, load_config
 from rookery.core.errors import EnvError
+from rookery.envs.multi.one_agent import AsVector
 
 pytestmark = pytest.mark.slow
 
@@ -208,7 +209,7 @@ def test_async_returns_when_half_of_the_envs_are_ready_and_counts_are_exact():
     with trainer_of("async", "env.workers.ready=0.5", seconds=0.01) as trainer:
         collector = trainer.pool.collectors[0]
         collector.collect(1)
-        env = collector.env
+        env = AsVector(collector.env)
         step = env.step(np.zeros(4, np.int64))
         assert np.count_nonzero(step.valid) >= 2
         assert not (step.valid & step.busy).any()
@@ -247,6 +248,10 @@ def test_on_policy_algorithms_native_engines_and_several_agents_refuse_workers_i
         with pytest.raises(Exception, match=told) as caught:
             load_config(algo=algo, env="CartPole-v1", overrides=words.split())
         assert caught.value.exit_code == 2
+    several = ["algo.name=dqn", "env.id=rookery/Shifts-v0", "env.api=dict", "players={both: {}}"]
+    with pytest.raises(Exception, match=r"env.workers=async is for envs with one agent, but env.api=dict has several"):
+        load_config(overrides=[*several, "env.workers=async"])
+    assert load_config(overrides=[*several, "env.workers=subprocess"]).env.workers.mode == "subprocess"
 
 
 def test_the_short_form_and_its_keys_may_be_mixed():
@@ -283,7 +288,7 @@ def test_envs_that_were_given_up_are_told_what_the_others_were_when_the_run_is_r
 
 def test_async_does_not_wait_for_a_busy_worker_that_was_given_up_at_a_checkpoint():
     with trainer_of("async", "env.faults.renewals=0", "env.workers.ready=1", seconds=0.1) as trainer:
-        env, action = trainer.pool.collectors[0].env, np.zeros(4, np.int64)
+        env, action = AsVector(trainer.pool.collectors[0].env), np.zeros(4, np.int64)
         env.reset()
         while not env.step(action).busy.any():
             pass  # all came at once

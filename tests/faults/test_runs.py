@@ -56,7 +56,7 @@ def copy(finished: Path, tmp_path: Path) -> Path:
 
 
 def flip(folder: Path) -> None:
-    path = folder / "store.safetensors"
+    path = folder / "players.main.store.safetensors"
     data = bytearray(path.read_bytes())
     data[len(data) // 2] ^= 16
     path.write_bytes(data)
@@ -67,11 +67,11 @@ def cut(folder: Path) -> None:
 
 
 def lose(folder: Path) -> None:
-    (folder / "learner.safetensors").unlink()
+    (folder / "players.main.learner.safetensors").unlink()
 
 
 def age(folder: Path) -> None:
-    text = (folder / "manifest.json").read_bytes().replace(b'"format": 2,', b'"format": 99,')
+    text = (folder / "manifest.json").read_bytes().replace(b'"format": 3,', b'"format": 99,')
     assert b'"format": 99,' in text
     (folder / "manifest.json").write_bytes(text)
     (folder / "COMMIT").write_bytes(commit_text(text))
@@ -123,7 +123,7 @@ def test_a_checkpoint_of_another_format_is_refused_and_names_both_versions(cli: 
         ended = cli(*words)
         assert ended.code == 4
         assert "has checkpoint format 99 (written by Rookery 0.1.0)" in ended.err
-        assert "reads format 1 and 2. Use the version that wrote it." in ended.err
+        assert "reads format 1, 2 and 3. Use the version that wrote it." in ended.err
     assert checkpoint(copy, 120).is_dir()
 
 
@@ -301,11 +301,13 @@ def test_init_from_takes_the_weights_and_nothing_else(cli: Cli, finished: Path, 
     assert ended.code == 0
     told = summary(tmp_path / "run")
     assert (told["steps"], told["resumed_from"]) == (101, [])
-    theirs = Checkpoints(finished / "checkpoints").load("best")[0]["learner"]["tensors"]
+    theirs = Checkpoints(finished / "checkpoints").load("best")[0]["players"]["main"]["learner"]["tensors"]
     mine, manifest = Checkpoints(tmp_path / "run" / "checkpoints").load("last")
     assert manifest.step == 101
-    assert torch.equal(mine["learner"]["tensors"]["q.value"], theirs["q.value"])  # a learning rate of 0 keeps them
-    assert mine["learner"]["updates"] == told["updates"] == 1  # the optimiser began anew
+    assert torch.equal(
+        mine["players"]["main"]["learner"]["tensors"]["q.value"], theirs["q.value"]
+    )  # a learning rate of 0 keeps them
+    assert mine["players"]["main"]["learner"]["updates"] == told["updates"] == 1  # the optimiser began anew
 
 
 def test_init_from_a_run_with_another_network_lists_every_mismatch_and_leaves_no_folder(
@@ -335,7 +337,7 @@ def finite(folder: Path) -> list[int]:
     """Steps of all checkpoints of a run; every learned number in them is finite."""
     checkpoints = Checkpoints(folder / "checkpoints")
     for step in checkpoints.steps():
-        for name, tensor in checkpoints.load(step)[0]["learner"]["tensors"].items():
+        for name, tensor in checkpoints.load(step)[0]["players"]["main"]["learner"]["tensors"].items():
             assert torch.isfinite(tensor).all(), (step, name)
     return checkpoints.steps()
 
@@ -407,7 +409,7 @@ def test_a_huge_learning_rate_ends_with_exit_5_and_no_checkpoint_or_best_is_infi
     assert "Lower the learning rate" in ended.err or "not finite" in ended.err
     finite(tmp_path / "run")
     if algo != "ppo":  # which is over in its first round
-        best = Checkpoints(tmp_path / "run" / "checkpoints").load("best")[0]["learner"]["tensors"]
+        best = Checkpoints(tmp_path / "run" / "checkpoints").load("best")[0]["players"]["main"]["learner"]["tensors"]
         assert all(torch.isfinite(tensor).all() for tensor in best.values())
 
 

@@ -44,11 +44,11 @@ def trained(algo, env, hindsight, steps, seen=None, **store):
 
 
 def success(trainer):
-    env = trainer.parts.eval_env(10)
+    judge = trainer.parts.judge(10)
     try:
-        return evaluate(env, trainer.parts.actor(), 50).success
+        return evaluate(judge, 50).success
     finally:
-        env.close()
+        judge.close()
         trainer.shut()
 
 

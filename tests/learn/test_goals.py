@@ -40,11 +40,11 @@ def success(tree, hindsight):
     for _ in trainer:
         pass
     assert trainer.store.size == 1_500
-    env = trainer.parts.eval_env(10)
+    judge = trainer.parts.judge(10)
     try:
-        return evaluate(env, trainer.parts.actor(), 100).success
+        return evaluate(judge, 100).success
     finally:
-        env.close()
+        judge.close()
         trainer.shut()
 
 

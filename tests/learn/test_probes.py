@@ -119,11 +119,11 @@ def value(trainer, *obs):
 
 
 def greedy_return(trainer, episodes=40):
-    env = trainer.parts.eval_env(4)
+    judge = trainer.parts.judge(4)
     try:
-        return evaluate(env, trainer.parts.actor(), episodes).mean
+        return evaluate(judge, episodes).mean
     finally:
-        env.close()
+        judge.close()
 
 
 ALL = pytest.mark.parametrize("algo", ["dqn", "ppo", "sac"])

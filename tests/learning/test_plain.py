@@ -1,4 +1,4 @@
-"""A short way is chosen by what a class promises: a copy of ours goes it as ours does, a method written anew does not."""
+"""A short way is chosen by what a class promises: a copy of ours goes it, too, a method written anew does not."""
 
 from __future__ import annotations
 

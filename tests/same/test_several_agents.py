@@ -1,4 +1,4 @@
-"""Runs with several agents: in worker processes, in wrappers and with dropped episodes they learn what they should, to the bit."""
+"""Several agents: in workers, in wrappers and with dropped episodes runs learn what they should, bit for bit."""
 
 import os
 import signal
@@ -20,7 +20,10 @@ GAMES = {
     "Shifts": ["env.api=dict", "algo.name=dqn", "players={both: {}}"]
     + ["store={min_fill: 40, batch_size: 16, capacity: 400}"],
 }
-WRAPPERS = "env.wrappers=[previous_step, {name: time_awareness, kwargs: {limit: 9}}, {name: reward_scale, kwargs: {factor: 2}}]"
+WRAPPERS = (
+    "env.wrappers=[previous_step, {name: time_awareness, kwargs: {limit: 9}}, "
+    "{name: reward_scale, kwargs: {factor: 2}}]"
+)
 MODES = {
     "inline": ["env.workers=inline"],
     "subprocess": ["env.workers=subprocess", "env.workers.processes=2", "env.workers.start=fork"],

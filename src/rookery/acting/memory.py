@@ -2,6 +2,7 @@
 
 Arrays [seats, …] by name, zeros at the start of an episode. An actor may be asked for some of its seats only;
 the others keep their state. What was *input* to a step can be recorded for the learner.
+It stands alone so that what happens to a seat's state can be read, and tested, without a network.
 """
 
 from __future__ import annotations

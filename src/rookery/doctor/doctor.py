@@ -135,7 +135,7 @@ def _diagnosed(config: Config, trial: Trial, env: EnvFactory | None, seconds: fl
         updates_per_second=1e9 / total * trial.updates_per_step(),
         threads=trainer.threads.count,
         threads_reason=trainer.threads.reason,
-        mode=trainer.players.modes(),
+        mode=trainer.learner.mode,
         engine=_engine(config.env.engine, row),
         envs=config.env.num * config.pool.workers,
         quota=quota,

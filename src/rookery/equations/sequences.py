@@ -6,6 +6,8 @@ they depend on networks that are read in the update itself.
 
 So the sum stops at the end of the episode, of the sequence, or after n steps, whichever is first,
 and bootstraps from the true successor there.
+
+It stands alone because `returns` are kernels over recorded values, which no gradient or trace can pass through.
 """
 
 from __future__ import annotations

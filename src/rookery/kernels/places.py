@@ -1,5 +1,7 @@
 """Places of the replay ring (see `rookery.kernels.gather`) for those who choose them by priority:
 which were just filled, and what a draw uses up.
+
+It stands alone between the two that it joins: `gather` knows nothing of priorities, `sumtree` nothing of the ring.
 """
 
 # mypy: disable-error-code="no-untyped-def"

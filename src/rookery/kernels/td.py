@@ -1,5 +1,7 @@
 """The loss of Q-learning and its slope in one pass over a batch:
 what `rookery.equations.td` needs where there is no tape.
+
+It stands alone as each kernel does whose equation is written out in torch elsewhere.
 """
 
 from __future__ import annotations

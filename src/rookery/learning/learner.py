@@ -10,7 +10,6 @@ import hashlib
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
@@ -26,7 +25,7 @@ from rookery.learning.compiled.cache import Cache
 from rookery.learning.flat import FlatNetwork
 from rookery.learning.module_rng import OwnDraws
 from rookery.learning.optim import Optimiser
-from rookery.learning.update_words import Eager, Rows, Traced, split
+from rookery.learning.update_words import Eager, Outputs, Rows, Traced, split
 from rookery.nets.noisy import resample
 from rookery.nets.normalise import observe
 
@@ -52,19 +51,6 @@ class Learnable(Protocol):
     def optimisers(self) -> dict[str, Optimiser]: ...
     def knobs(self) -> dict[str, Schedule]: ...
     def prepare(self, s: Any, b: Any) -> dict[str, Tensor]: ...
-
-
-@dataclass(slots=True)
-class Outputs:
-    """What one named update gave: arrays (priorities, …) and its numbers, with their names."""
-
-    arrays: dict[str, Tensor]
-    names: tuple[str, ...]
-    numbers: np.ndarray  # float32 [len(names)]
-
-    @property
-    def metrics(self) -> dict[str, float]:
-        return dict(zip(self.names, self.numbers.tolist()))
 
 
 def signature(batch: Tree) -> Signature:

@@ -2,6 +2,7 @@
 their draws are seeded, saved and kept from the caller's generator.
 
 An update that touches torch's global generator when it runs first does so ever after inside a swap of generator states.
+It stands alone because updates otherwise draw from the learner's own generator: this is for modules that cannot.
 """
 
 from __future__ import annotations

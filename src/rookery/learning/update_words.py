@@ -15,9 +15,11 @@ whenever that network is minimised, and its numbers become metrics.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any, Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -243,6 +245,19 @@ class Traced(Words):
         for key, before in self._given.items():
             if self._tensors[key] is not before:
                 before.copy_(self._tensors[key])
+
+
+@dataclass(slots=True)
+class Outputs:
+    """What one named update gave: arrays (priorities, …) and its numbers, with their names."""
+
+    arrays: dict[str, Tensor]
+    names: tuple[str, ...]
+    numbers: np.ndarray  # float32 [len(names)]
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        return dict(zip(self.names, self.numbers.tolist()))
 
 
 def split(metrics: dict[str, Tensor], returned: dict[str, Any] | None) -> tuple[dict[str, Tensor], dict[str, Tensor]]:

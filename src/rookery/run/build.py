@@ -1,4 +1,5 @@
-"""From a config to the objects of a run: envs at their table, players with what they learn with, collectors, the pool."""
+"""From a config to the objects of a run: envs at their table, players with what they learn with, collectors, the
+pool."""
 
 from __future__ import annotations
 
@@ -54,9 +55,11 @@ class Parts:
     spaces: Spaces
     env_factory: EnvFactory | None = None
 
-    def eval_env(self, num: int, purpose: str = "eval") -> MultiEnv:
-        """Envs with the evaluation wrappers, and seeds that depend on `purpose` only."""
-        return make_env(self.config, self.streams, num, "eval", factory=self.env_factory, seeds=purpose)
+    def judge(self, num: int, purpose: str = "eval") -> Collector:
+        """All players in envs with the evaluation wrappers and seeds that depend on `purpose` only; they act
+        greedily."""
+        env = make_env(self.config, self.streams, num, "eval", factory=self.env_factory, seeds=purpose)
+        return build_collector(self.players, env, seating(self.config, env), 0, self.streams, greedy=True)
 
 
 def build_parts(
@@ -66,7 +69,8 @@ def build_parts(
     modes: Mapping[str, Any] | None = None,
     folder: Path | None = None,
 ) -> Parts:
-    """`modes`: those of the run being resumed, by player, which never change. `folder`: that of the run, if it has one."""
+    """`modes`: those of the run being resumed, by player, which never change. `folder`: that of the run, if it has
+    one."""
     streams, remote = Streams(config.run.seed), config.pool.kind != "local"
     with ExitStack() as unfinished:  # closes the envs if anything below fails
         tables: list[MultiEnv] = []
@@ -103,7 +107,8 @@ def make_env(
     seeds: str | None = None,
     here: bool = False,
 ) -> MultiEnv:
-    """The envs of one worker, or those of an evaluation, at their table. `here`: in this process, whatever env.workers says.
+    """The envs of one worker, or those of an evaluation, at their table. `here`: in this process, whatever env.workers
+    says.
 
     `seeds`: the name of the stream that seeds them, if it is not their purpose.
     """
@@ -132,7 +137,8 @@ def seating(config: Config, env: Spaced) -> dict[str, dict[str, float]]:
     for agent in env.agents:
         if agent not in seats and only is None:
             raise ConfigError(
-                f"nobody sits for the agent {agent!r} of {env.name}: give it one of the players ({', '.join(players)}) in `seats`."
+                f"nobody sits for the agent {agent!r} of {env.name}: give it one of the players "
+                f"({', '.join(players)}) in `seats`."
             )
         chances[agent] = dict(seats.get(agent, {str(only): 1.0}))
     for player in players:
@@ -220,7 +226,8 @@ class MakeAlgorithm:
 def build_learner(
     view: Config, algo: Algorithm, streams: Streams, settings: dict[str, Any], make: MakeAlgorithm
 ) -> Learner:
-    """One, or the first of several that share its updates. `settings`: how a single one executes them; several always do it eagerly."""
+    """One, or the first of several that share its updates. `settings`: how a single one executes them; several always
+    do it eagerly."""
     learning, device = view.learning, str(settings["device"])
     if learning.learners == 1:
         return Learner(algo, streams, **settings)

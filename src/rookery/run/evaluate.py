@@ -65,9 +65,7 @@ class Evaluator:
     def __call__(self, steps: int) -> Evaluation:
         with one_thread():
             if self._collector is None:
-                env = self.parts.eval_env(self.config.num, purpose_of(self.config.seed_offset))
-                seats = seating(self.parts.config, env)
-                self._collector = build_collector(self.parts.players, env, seats, 0, self.parts.streams, greedy=True)
+                self._collector = self.parts.judge(self.config.num, purpose_of(self.config.seed_offset))
             return evaluate(self._collector, self.config.episodes, steps=steps)
 
     def close(self) -> None:

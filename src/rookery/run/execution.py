@@ -1,4 +1,5 @@
-"""How and where updates are executed: mode, device, cache of compiled artefacts. Pure functions of config and machine."""
+"""How and where updates are executed: mode, device, cache of compiled artefacts. Pure functions of config and
+machine."""
 
 from __future__ import annotations
 

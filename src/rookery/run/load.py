@@ -35,7 +35,8 @@ class Loaded:
     env_factory: EnvFactory | None
 
     def make_env(self, num: int, seed: int | None = None) -> MultiEnv:
-        """Evaluation envs; seed None: the seeds of the run's own evaluations, else some that no run has ever used for selection."""
+        """Evaluation envs; seed None: the seeds of the run's own evaluations, else some that no run has ever used for
+        selection."""
         streams = self.streams if seed is None else Streams(seed)
         purpose = purpose_of(self.config.eval.seed_offset) if seed is None else "test"
         return make_env(self.config, streams, num, "eval", factory=self.env_factory, seeds=purpose)

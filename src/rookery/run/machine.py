@@ -29,8 +29,9 @@ def difference(saved: dict[str, str], now: dict[str, str]) -> str:
 
 @contextmanager
 def settings(threads: int) -> Iterator[None]:
-    """`threads` for torch; denormal numbers flushed to zero: moments of dead units would slow small updates by half; and what
-    exists now is left out of garbage collection, which would visit a million objects of torch again and again.
+    """`threads` for torch; denormal numbers flushed to zero: moments of dead units would slow small updates by half;
+    and what exists now is left out of garbage collection, which would visit a million objects of torch again and
+    again.
     """
     before = torch.get_num_threads()
     torch.set_num_threads(threads)

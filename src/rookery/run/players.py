@@ -1,4 +1,5 @@
-"""Players: named policies in a run, each with all that it learns with. A run whose config names none has one, `main`."""
+"""Players: named policies in a run, each with all that it learns with. A run whose config names none has one,
+`main`."""
 
 from __future__ import annotations
 
@@ -55,7 +56,8 @@ class Player:
 
     @property
     def rows(self) -> int:
-        """Env steps per env and round: a rollout, or as many as an update of a replay waits for, which see the same weights anyway."""
+        """Env steps per env and round: a rollout, or as many as an update of a replay waits for, which see the same
+        weights anyway."""
         if self.algo.rows is not None:
             return self.algo.rows
         return min(max(1, int(1 / (self.config.store.updates_per_step * self.columns))), MOST_ROWS)
@@ -108,7 +110,8 @@ class Player:
             store.add(dense)
 
     def decided(self, batch: dict[str, Tree]) -> bool:
-        """False for a rollout in which the player never had a turn: an update would only follow its old gradients' moments."""
+        """False for a rollout in which the player never had a turn: an update would only follow its old gradients'
+        moments."""
         return self.store is None or not self.store.once or bool(batch["valid"].any())
 
     def observe(self, chunk: Chunk) -> None:

@@ -1,7 +1,10 @@
-"""Threads of the learner: chosen by the work of one update, within the CPU quota, before the run; recorded with the reason.
+"""Threads of the learner: chosen by the work of one update, within the CPU quota, before the run; recorded with the
+reason.
 
-    work   = rows × (3 Σ learning networks + Σ targets) multiply-adds of a row        3: forward, gradients of inputs and of weights
-    a row  = Σ parameters × places where a layer applies them                         1, or the pixels of a convolution's output
+    work   = rows × (3 Σ learning networks + Σ targets) multiply-adds of a row        3: forward, gradients of inputs
+                                                                                      and of weights
+    a row  = Σ parameters × places where a layer applies them                         1, or the pixels of a
+                                                                                      convolution's output
     rows   = batch × sequence length; on-policy: of a minibatch, not of the rollout
     auto   = ⌊work / GRAIN⌋ threads, at least 1, at most the quota
 
@@ -9,17 +12,19 @@ A memory's steps come one after the other and each is many small operations, so 
 
 Gain of 2 threads over 1, on a machine with 2 cores; in front of it, the millions of multiply-adds of one update:
 
-    DQN 64² batch 64      1.2   0.70 ×          DQN 256² batch 64     17   0.94 ×          SAC 256² batch 256   270   1.6 ×
-    DQN 128² batch 64     4.5   0.93 ×          DQN 256² batch 256    69   1.39 ×          DQN 512² batch 256   270   1.8 ×
+    DQN 64² batch 64      1.2   0.70 ×      DQN 256² batch 64     17   0.94 ×      SAC 256² batch 256   270   1.6 ×
+    DQN 128² batch 64     4.5   0.93 ×      DQN 256² batch 256    69   1.39 ×      DQN 512² batch 256   270   1.8 ×
     DQN 128² batch 128    8.9   1.07 ×
 
-The four up to 17 million: fastest 5 % of eager updates, one run, on a machine busy with other work. The three from 69 million are those of
-the design notes (SAC compiled), not repeated here: on the busy machine every one of them lost. Images and memories: no usable
-figure. GRAIN, HALF and WAITING are fitted to these seven and should be checked on a quiet machine.
+The four up to 17 million: fastest 5 % of eager updates, one run, on a machine busy with other work. The three from 69
+million are those of the design notes (SAC compiled), not repeated here: on the busy machine every one of them lost.
+Images and memories: no usable figure. GRAIN, HALF and WAITING are fitted to these seven and should be checked on a
+quiet machine.
 
-With other work on both cores two threads wait for each other at every product: updates
-then took from 1.5 to more than 40 times as long as with one. Collectors and evaluations act with one thread, whatever the learner has, so that an action's bits do not depend on where it
-is chosen. Changing torch's number of threads there and back costs 0.2 µs and does not slow the products after it; it is done once a round.
+With other work on both cores two threads wait for each other at every product: updates then took from 1.5 to more than
+40 times as long as with one. Collectors and evaluations act with one thread, whatever the learner has, so that an
+action's bits do not depend on where it is chosen. Changing torch's number of threads there and back costs 0.2 µs and
+does not slow the products after it; it is done once a round.
 """
 
 from __future__ import annotations
@@ -75,7 +80,8 @@ def threads_for(config: Config, players: Iterable[Player], quota: int | None = N
 
 
 def thread_gain(work: int, threads: int) -> float:
-    """Expected speed of an update with so many threads, relative to one: a fit to the table above, for predictions only."""
+    """Expected speed of an update with so many threads, relative to one: a fit to the table above, for predictions
+    only."""
     shared = work / (work + HALF)
     waiting = WAITING * (1 - shared) if threads > 1 else 0.0
     return 1 / (1 - shared + shared / threads + waiting)

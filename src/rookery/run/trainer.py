@@ -246,7 +246,8 @@ class Trainer:
         return self.players.updates
 
     def _count_times(self, waited: int | None = None) -> None:
-        """`waited` nanoseconds for workers: asynchronously they were at it during updates, too, which is not counted twice."""
+        """`waited` nanoseconds for workers: asynchronously they were at it during updates, too, which is not counted
+        twice."""
         before, self._times = self._times, self.pool.times()
         env, act = self._times[0] - before[0], self._times[1] - before[1]
         part = 1.0 if waited is None else min(1.0, waited / max(env + act, 1))
@@ -314,7 +315,8 @@ class Trainer:
         return progress
 
     def check_weights(self) -> None:
-        """An update with a finite loss can still end in infinity: before weights are judged, reported or saved, look at them."""
+        """An update with a finite loss can still end in infinity: before weights are judged, reported or saved, look
+        at them."""
         self.sentinel.check_weights(self.players.learned(), self.updates)
 
     # --- for users ---
@@ -345,7 +347,8 @@ class Trainer:
             )
         if unknown := [name for name in weights if name not in known]:
             raise UsageError(
-                f"{unknown[0]!r} cannot sit for {agent!r}: `seats:` of the config names {', '.join(known)} for it. Name it there"
+                f"{unknown[0]!r} cannot sit for {agent!r}: `seats:` of the config names {', '.join(known)} for it. "
+                f"Name it there"
             )
         if not any(weights.values()) or not all(0 <= weight < math.inf for weight in weights.values()):
             raise UsageError(
@@ -431,7 +434,8 @@ class Trainer:
             player.knob_values = dict(run["knobs"][name])
             player.gaps = {*run.get("gaps", {}).get(name, ()), *state["pool"].get("ahead", ())}
         reason, closed = run["reason"] or "", self.closed_at == self.steps
-        # not closed yet: whatever ended it still counts; closed: a goal stays reached, a limit may have been raised since
+        # not closed yet: whatever ended it still counts; closed: a goal stays reached, a limit may have been raised
+        # since
         keep = bool(GOAL in reason and self.config.train.stop) if closed else not reason.startswith("train.max_")
         self.reason = (reason or None) if keep else None
         for name, thing in self._stateful().items():
@@ -447,7 +451,8 @@ class Lags:
         self._count = self._total = self._worst = 0  # since the last report
 
     def admits(self, lag: int, chunk: Chunk, newer: int = 0) -> bool:
-        """`newer`: chunks that wait behind this one, where each is learnt from once: too many, and a newer one is better."""
+        """`newer`: chunks that wait behind this one, where each is learnt from once: too many, and a newer one is
+        better."""
         if not self._asynchronous:
             return True
         if lag > self._most or newer > self._room:

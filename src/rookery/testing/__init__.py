@@ -1,4 +1,5 @@
-"""Contract suites for code of one's own: inherit one, say how your thing is made, and pytest runs what the framework relies on.
+"""Contract suites for code of one's own: inherit one, say how your thing is made, and pytest runs what the framework
+relies on.
 
     env.EnvContract, multi_env.MultiEnvContract              engines
     store.StoreContract                                      stores of experience

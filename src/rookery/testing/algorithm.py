@@ -1,4 +1,5 @@
-"""What the loop relies on in an algorithm: it says what it needs, acts within the space, learns, and repeats and resumes to the bit.
+"""What the loop relies on in an algorithm: it says what it needs, acts within the space, learns, and repeats and
+resumes to the bit.
 
 from rookery.testing.algorithm import AlgorithmContract, CompiledContract
 
@@ -202,7 +203,8 @@ class AlgorithmContract(_OneAlgorithm):
 
 
 class CompiledContract(_OneAlgorithm):
-    """The compiled update agrees with the eager one at every state of an eager run. Compiling takes seconds: mark it slow."""
+    """The compiled update agrees with the eager one at every state of an eager run. Compiling takes seconds: mark it
+    slow."""
 
     within = 1e-5  # of the size of each tensor
     steps = 120

@@ -1,4 +1,5 @@
-"""What the suites share: equality to the bit with the place of the first difference, states as a checkpoint keeps them, refusals."""
+"""What the suites share: equality to the bit with the place of the first difference, states as a checkpoint keeps
+them, refusals."""
 
 from __future__ import annotations
 
@@ -61,7 +62,8 @@ def assert_same(a: Any, b: Any, what: str) -> None:
 
 
 def through_checkpoint(state: dict[str, Any]) -> dict[str, Any]:
-    """A state as a resumed run gets it: written to disk and read again. What cannot be kept is an error that names its place."""
+    """A state as a resumed run gets it: written to disk and read again. What cannot be kept is an error that names its
+    place."""
     with tempfile.TemporaryDirectory(prefix="rookery-") as folder:
         names = write_state(Path(folder), {"state": state})
         return _owned(read_state(Path(folder), names)["state"])
@@ -90,7 +92,8 @@ def refusal(call: Callable[[], Any], doing: str) -> str:
         return text
     except Exception as error:
         raise AssertionError(
-            f"{doing} must be refused with a RookeryError that says what is wrong, it raised {type(error).__name__}: {error}"
+            f"{doing} must be refused with a RookeryError that says what is wrong, it raised "
+            f"{type(error).__name__}: {error}"
         ) from error
     raise AssertionError(f"{doing} is not refused")
 

@@ -1,4 +1,5 @@
-"""What the loop relies on in an engine: true successors, ends that are told apart, seeds that repeat, states that go on to the bit.
+"""What the loop relies on in an engine: true successors, ends that are told apart, seeds that repeat, states that go
+on to the bit.
 
     from rookery.testing.env import EnvContract
 
@@ -64,7 +65,8 @@ class EnvContract:
         raise TypeError(f"{type(self).__name__} must define make(self), which returns a new VectorEnv")
 
     def one(self, index: int) -> gymnasium.Env | None:
-        """One env as the engine steps it in this column, wrappers and time limit included; None: it cannot be stepped by hand."""
+        """One env as the engine steps it in this column, wrappers and time limit included; None: it cannot be stepped
+        by hand."""
         return None
 
     def action(self, env: VectorEnv, rng: np.random.Generator) -> Tree:

@@ -1,4 +1,5 @@
-"""What the loop relies on in an engine with several agents: every row belongs to one agent, begins where it acts and is complete once.
+"""What the loop relies on in an engine with several agents: every row belongs to one agent, begins where it acts and
+is complete once.
 
 from rookery.testing.multi_env import MultiEnvContract
 

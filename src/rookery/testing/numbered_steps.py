@@ -1,7 +1,8 @@
-"""Steps whose observations are numbers that count up in each column, so that a number says what was done there and what came next.
+"""Steps whose observations are numbers that count up in each column, so that a number says what was done there and
+what came next.
 
-The successor of k is k + 1, whether the episode went on (k + 1 is acted on) or ended (k + 1 is its final observation, and the next episode begins
-with k + 2). Rows in which nothing was decided have an action that nothing else has.
+The successor of k is k + 1, whether the episode went on (k + 1 is acted on) or ended (k + 1 is its final observation,
+and the next episode begins with k + 2). Rows in which nothing was decided have an action that nothing else has.
 """
 
 from __future__ import annotations

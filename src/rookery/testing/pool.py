@@ -1,4 +1,5 @@
-"""What the trainer relies on in a pool: chunks come back in the order of the workers, limits are met, states go on to the bit, nobody stays.
+"""What the trainer relies on in a pool: chunks come back in the order of the workers, limits are met, states go on to
+the bit, nobody stays.
 
     from rookery.testing.pool import PoolContract
 

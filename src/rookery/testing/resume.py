@@ -59,7 +59,8 @@ def killed_and_resumed(
     most: float = 1.0,
     env: dict[str, str] | None = None,
 ) -> Killed:
-    """Kill up to `kills` times with SIGKILL, each at a random moment within `most` seconds after a new checkpoint; then run to the end."""
+    """Kill up to `kills` times with SIGKILL, each at a random moment within `most` seconds after a new checkpoint;
+    then run to the end."""
     told = Killed()
     for _ in range(kills):
         process = subprocess.Popen(
@@ -145,7 +146,8 @@ def check_exact_resume(words: list[str], folder: Path, *, seed: int = 0, kills: 
 
 
 class ResumeContract:
-    """Inherit it and give the `words` of a run on the command line; it should save a few times and last some seconds."""
+    """Inherit it and give the `words` of a run on the command line; it should save a few times and last some
+    seconds."""
 
     words: list[str] = []
     kills = 1

@@ -50,7 +50,8 @@ class SinkContract:
         raise TypeError(f"{type(self).__name__} must define make(self), which returns a new Sink")
 
     def written(self, folder: Path) -> list[int] | None:
-        """Steps of the reports that can be read back from the folder, in order. None: they cannot, so only what is raised is noticed."""
+        """Steps of the reports that can be read back from the folder, in order. None: they cannot, so only what is
+        raised is noticed."""
         return None
 
     # --- what must hold ---

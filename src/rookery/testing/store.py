@@ -1,11 +1,13 @@
-"""What the loop relies on in a store: it says when learning may happen, hands out what was stored with its true successor, and goes on exactly.
+"""What the loop relies on in a store: it says when learning may happen, hands out what was stored with its true
+successor, and goes on exactly.
 
     from rookery.testing.store import StoreContract
 
     class TestMyStore(StoreContract):
         min_fill, updates_per_step = 20, 0.5  # None: readiness is not checked
 
-        def make(self, rng):  # for observations of `obs_spec`, actions of `action_spec`, `columns` columns of one collector
+        def make(self, rng):  # for observations of `obs_spec`, actions of `action_spec`, `columns` columns of one
+                              collector
             return MyStore(self.obs_spec, self.action_spec, self.columns, gamma=self.gamma, rng=rng)
 
 What it is fed with: `rookery.testing.numbered_steps`.
@@ -60,7 +62,8 @@ class StoreContract:
         raise TypeError(f"{type(self).__name__} must define make(self, rng), which returns a new Store")
 
     def drawn(self, batch: dict[str, Tree]) -> list[Drawn]:
-        """The rows of a batch. Knows transitions [N], sequences [T, B] with `valid`, and rollouts [T, B] with `final_at`."""
+        """The rows of a batch. Knows transitions [N], sequences [T, B] with `valid`, and rollouts [T, B] with
+        `final_at`."""
         return rollout_rows(batch) if "final_at" in batch else transition_rows(batch)
 
     # --- what must hold ---
@@ -205,7 +208,8 @@ class StoreContract:
 
 
 def number_of(obs: Tree) -> np.ndarray:
-    """The numbers of observations, whatever their leading shape: the first element of the first leaf, of a goal env that of `observation`."""
+    """The numbers of observations, whatever their leading shape: the first element of the first leaf, of a goal env
+    that of `observation`."""
     leaf = obs["observation"] if isinstance(obs, dict) and "observation" in obs else leaves(obs)[0]
     return np.asarray(leaf)[..., 0]
 

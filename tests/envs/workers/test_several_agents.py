@@ -1,4 +1,4 @@
-"""Envs with several agents in worker processes: the same data as in this process, and no fault of theirs stops the run."""
+"""Envs with several agents in worker processes: data as in this process, and no fault of theirs stops the run."""
 
 import os
 import signal

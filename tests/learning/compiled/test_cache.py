@@ -22,9 +22,9 @@ import torch
 from learning.toys import Toy, learner, toy_batch
 from rookery.core.errors import CompileError
 from rookery.core.rng import Streams
-from rookery.learning.compiled import artefact, build, cache
-from rookery.learning.compiled.artefact import CODE, Damaged, examine, seal
+from rookery.learning.compiled import build, cache, loading
 from rookery.learning.compiled.cache import PLAN, Cache, distrust
+from rookery.learning.compiled.loading import CODE, Damaged, examine, seal
 from rookery.learning.learner import Learner
 
 pytestmark = pytest.mark.slow
@@ -37,12 +37,12 @@ def stand_in(monkeypatch, tmp_path_factory):
     """No compiler, no loader; the private cache of this test is its own."""
     made = []
 
-    def compile_(graph, examples, scratch, path):
+    def compile_(graph, examples, scratch, path, changes):
         made.append(path)
         path.write_bytes(b"machine code")
 
     monkeypatch.setattr(build, "_compile", compile_)
-    monkeypatch.setattr(artefact, "load", lambda path: lambda inputs: [torch.zeros(5), torch.zeros(32)])
+    monkeypatch.setattr(loading, "load", lambda path: lambda inputs: [torch.zeros(5), torch.zeros(32)])
     own = tmp_path_factory.mktemp("private")
     monkeypatch.setattr(cache.tempfile, "tempdir", str(own))
     cache.private.cache_clear()
@@ -172,7 +172,7 @@ def test_machine_code_that_cannot_be_loaded_is_built_again(folder, monkeypatch):
             raise Damaged("cannot be loaded")
         return lambda inputs: [torch.zeros(5), torch.zeros(32)]
 
-    monkeypatch.setattr(artefact, "load", load)
+    monkeypatch.setattr(loading, "load", load)
     assert built(folder).built
 
 
@@ -221,10 +221,10 @@ def test_where_no_folder_can_be_made_updates_are_compiled_for_this_process_alone
 def test_a_cache_without_room_is_replaced_by_a_private_one_and_told_once(folder, monkeypatch, caplog):
     real = build._compile
 
-    def full(graph, examples, scratch, path):
+    def full(graph, examples, scratch, path, changes):
         if path.is_relative_to(folder):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        real(graph, examples, scratch, path)
+        real(graph, examples, scratch, path, changes)
 
     monkeypatch.setattr(build, "_compile", full)
     assert built(folder).built
@@ -233,7 +233,7 @@ def test_a_cache_without_room_is_replaced_by_a_private_one_and_told_once(folder,
 
 
 def test_without_any_room_compiled_is_a_sentence_and_auto_runs_eagerly(folder, monkeypatch):
-    def full(graph, examples, scratch, path):
+    def full(graph, examples, scratch, path, changes):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(build, "_compile", full)
@@ -380,17 +380,17 @@ import sys, time, torch
 torch.set_num_threads(1)
 from pathlib import Path
 from learning.toys import Toy, learner, toy_batch
-from rookery.learning import artefact, build
+from rookery.learning.compiled import build, loading
 from rookery.learning.compiled.cache import Cache
 
-def compile_(graph, examples, scratch, path):
+def compile_(graph, examples, scratch, path, changes):
     (scratch / "update.pt2").write_bytes(b"half")
     print("building", flush=True)
     time.sleep(float(sys.argv[2]))
     path.write_bytes(b"machine code")
 
 build._compile = compile_
-artefact.load = lambda path: lambda inputs: [torch.zeros(5), torch.zeros(32)]
+loading.load = lambda path: lambda inputs: [torch.zeros(5), torch.zeros(32)]
 it = learner(Toy(), "compiled", Cache(Path(sys.argv[1])))
 it.run("update", toy_batch())
 print(it.compiled["update"].built, flush=True)

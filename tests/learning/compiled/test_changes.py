@@ -1,4 +1,4 @@
-"""Our changes to inductor are all there with the tested torch; with another one each may be missing, and the run says so."""
+"""Our changes to inductor are there with the tested torch; with another each may be missing, and the run says so."""
 
 from __future__ import annotations
 

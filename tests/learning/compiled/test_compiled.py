@@ -18,9 +18,10 @@ from learning import toys
 from learning.toys import Plain, Toy, distance, learner, toy_batch
 from rookery.core.errors import BatchError, CompileError
 from rookery.core.rng import Streams
-from rookery.learning.compiled.artefact import CODE, PARTS, Damaged, examine, unavailable
+from rookery.learning.compiled.artefact import PARTS, unavailable
 from rookery.learning.compiled.build import trace
 from rookery.learning.compiled.key import key_of
+from rookery.learning.compiled.loading import CODE, Damaged, examine
 from rookery.learning.learner import Learner, signature
 
 pytestmark = pytest.mark.slow

@@ -9,9 +9,9 @@ import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from rookery.learning.compiled import matmul
-from rookery.learning.compiled.artefact import load
 from rookery.learning.compiled.build import _compile
 from rookery.learning.compiled.key import compiler, cpu_flags
+from rookery.learning.compiled.loading import load
 
 OURS = torch.backends.cpu.get_cpu_capability() in matmul.WRITTEN_FOR
 pytestmark = pytest.mark.skipif("avx2" not in cpu_flags(), reason="matmul.h is written for CPUs with AVX2")

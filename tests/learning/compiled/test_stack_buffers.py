@@ -7,8 +7,9 @@ import torch
 from torch._inductor.codegen import common
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from rookery.learning.compiled.artefact import load, unavailable
+from rookery.learning.compiled.artefact import unavailable
 from rookery.learning.compiled.build import _compile
+from rookery.learning.compiled.loading import load
 from rookery.learning.compiled.stack_buffers import MOST, OnStack
 
 

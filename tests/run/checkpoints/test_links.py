@@ -4,6 +4,7 @@ still the same are hard links."""
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -53,7 +54,7 @@ def save(checkpoints: Checkpoints, step: int, store: ReplayStore) -> Path:
 
 
 def pieces(folder: Path) -> set[str]:
-    return {path.name for path in folder.iterdir() if path.name.count(".") == 3}
+    return {path.name for path in folder.iterdir() if re.search(r"\.\d+\.\d{5}\.safetensors$", path.name)}
 
 
 def new_in(folder: Path) -> set[str]:

@@ -1,4 +1,7 @@
-"""JSON schema of a whole config, for editors and other tools."""
+"""JSON schema of a whole config, for editors and other tools.
+
+It stands alone because it knows JSON Schema and pydantic, and nothing of how a config comes about.
+"""
 
 from __future__ import annotations
 

@@ -3,6 +3,8 @@
 Together they make half a million objects that live as long as the process. While they are made, the
 collector would visit all of them several times, and once more whenever it looks at its oldest generation:
 a sixth of a short run's start.
+
+It stands alone because it is needed before anything large is imported, and so may import only the standard library.
 """
 
 from __future__ import annotations

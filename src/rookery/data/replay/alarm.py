@@ -1,4 +1,7 @@
-"""Alarm: says once when a monitored number of a store has left its band, and again only after it was back."""
+"""Alarm: says once when a monitored number of a store has left its band, and again only after it was back.
+
+It stands alone because it judges a store by its metrics only, and keeps what it has said, not experience.
+"""
 
 from __future__ import annotations
 

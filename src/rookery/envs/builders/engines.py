@@ -1,8 +1,8 @@
 """Engines that step all envs in one call: our own numba ones, ale-py's, an id's `vector_entry_point`, EnvPool.
 
-`env.engine=native` takes our own for an id that has one (it is exact), else what the id was registered with. None of them
-can wrap single envs: what they lack is an error that names the key. `auto` takes our own where nothing is lacking, since it gives
-the same numbers and is as exact, and never another.
+`env.engine=native` takes our own for an id that has one (it is exact), else what the id was registered with. None of
+them can wrap single envs: what they lack is an error that names the key. `auto` takes our own where nothing is
+lacking, since it gives the same numbers and is as exact, and never another.
 """
 
 from __future__ import annotations

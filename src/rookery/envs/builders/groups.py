@@ -1,4 +1,5 @@
-"""Groups: all envs of one worker, or some of them. A `Group` can travel to another process, which makes the envs there."""
+"""Groups: all envs of one worker, or some of them. A `Group` can travel to another process, which makes the envs
+there."""
 
 from __future__ import annotations
 
@@ -23,7 +24,8 @@ from rookery.envs.watchdog import Watchdog, end_process
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """What the envs of one worker are made from. Env i is reset for its episode e with `streams.seed_of(purpose, worker, i, e)`."""
+    """What the envs of one worker are made from. Env i is reset for its episode e with `streams.seed_of(purpose,
+    worker, i, e)`."""
 
     config: EnvConfig
     purpose: Purpose
@@ -72,7 +74,8 @@ def in_processes(group: Group) -> MultiEnv:
     if isinstance(first, GymnasiumVector):
         first.close()
         raise ConfigError(
-            f"env.workers={wanted.mode} steps single envs in processes, but {name_of(config, group.factory)} is a gymnasium VectorEnv, "
+            f"env.workers={wanted.mode} steps single envs in processes, but {name_of(config, group.factory)} is a "
+            f"gymnasium VectorEnv, "
             "which has ways of its own. Set env.workers=inline"
         )
     model = at_table(group(0, 1, first))
@@ -90,10 +93,12 @@ def refusal(config: EnvConfig) -> str:
     mode = config.workers.mode
     if config.engine not in ("native", "envpool"):
         return (
-            f"env.workers={mode} is for envs with one agent, but env.api={config.api} has several, who may wait for one another. "
+            f"env.workers={mode} is for envs with one agent, but env.api={config.api} has several, who may wait for "
+            f"one another. "
             "Set env.workers=subprocess, which steps the envs at once too"
         )
     return (
-        f"env.workers={mode} steps single envs in processes, but env.engine={config.engine} steps all of them in one call. "
+        f"env.workers={mode} steps single envs in processes, but env.engine={config.engine} steps all of "
+        f"them in one call. "
         "Set env.workers=inline, or env.engine=gymnasium"
     )

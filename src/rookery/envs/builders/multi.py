@@ -1,4 +1,5 @@
-"""From a config to envs with several agents: `env.id` names a class, a factory or a PettingZoo module, `env.api` how it speaks."""
+"""From a config to envs with several agents: `env.id` names a class, a factory or a PettingZoo module, `env.api` how
+it speaks."""
 
 from __future__ import annotations
 

@@ -20,7 +20,8 @@ from rookery.envs.config import EnvConfig
 
 
 def check_env(target: Any, *, episodes: int = 5, seed: int = 0, max_steps: int = 1000, api: str = "auto") -> Report:
-    """Check an id, an env class, a factory or an env; `max_steps` limits each of the episodes, which are played at random."""
+    """Check an id, an env class, a factory or an env; `max_steps` limits each of the episodes, which are played at
+    random."""
     report = Report(_name(target))
     if speaks_for_several(target, api):
         return check_multi(target, report, episodes=episodes, seed=seed, max_steps=max_steps, api=api)
@@ -119,7 +120,8 @@ def _check_seeding(
         )
         told = f"the same seed and actions gave another trajectory{where}: a resumed run will be approximate"
         report.warnings.append(
-            f"{told}. Let reset(seed=…) call super().reset(seed=seed), draw only from self.np_random, set all state in reset"
+            f"{told}. Let reset(seed=…) call super().reset(seed=seed), draw only from self.np_random, "
+            f"set all state in reset"
         )
 
 

@@ -1,4 +1,5 @@
-"""check_multi: looks at an env with several agents before training does; PettingZoo's own tests where they fit, then ours."""
+"""check_multi: looks at an env with several agents before training does; PettingZoo's own tests where they fit, then
+ours."""
 
 from __future__ import annotations
 
@@ -28,7 +29,8 @@ Build = Callable[[], Any]
 
 
 def speaks_for_several(target: Any, api: str) -> bool:
-    """Whether `check_multi` is the check for this target: an env.api of several agents, or an env of PettingZoo's kinds."""
+    """Whether `check_multi` is the check for this target: an env.api of several agents, or an env of PettingZoo's
+    kinds."""
     if api != "auto" or not isinstance(target, str):
         return api in ENGINES or (api == "auto" and api_of(target) is not None)
     if ":" not in target and target not in registry.names("env"):
@@ -42,7 +44,8 @@ def speaks_for_several(target: Any, api: str) -> bool:
 
 
 def check_multi(target: Any, report: Report, *, episodes: int, seed: int, max_steps: int, api: str) -> Report:
-    """Check an id, a class, a factory or an env; every episode is played at random for at most `max_steps` env steps."""
+    """Check an id, a class, a factory or an env; every episode is played at random for at most `max_steps` env
+    steps."""
     is_env = not isinstance(target, str | type) and hasattr(target, "step")
     config = EnvConfig(id=target if isinstance(target, str) else None, api=api)  # type: ignore[arg-type]
     build: Build = lambda: target if is_env else together(config, factory=None if isinstance(target, str) else target)  # noqa: E731
@@ -126,7 +129,8 @@ def _check_ends(report: Report, ends: list[Any], rows: dict[str, int], unended: 
         report.warnings.append(f"{idle} never completed a decision in random play: do they ever act?")
     if unsaid := sorted({agent for end in ends for agent in end.info["unsaid"]}):
         report.warnings.append(
-            f"the env ended without saying so for {unsaid}, which counts as truncated: set terminated or truncated for every agent"
+            f"the env ended without saying so for {unsaid}, which counts as truncated: set terminated or truncated "
+            f"for every agent"
         )
 
 

@@ -137,7 +137,10 @@ def _look(env: gymnasium.Env, report: Report, receiver: Receiver, obs: Any, doin
                 report.warnings, f"{part.where} leaves the bounds of its Box: widen low and high to what really occurs"
             )
     if not env.observation_space.contains(obs):
-        told = "an observation is not quite what its space declares (dtype width, list instead of array or bounds): it is cast"
+        told = (
+            "an observation is not quite what its space declares (dtype width, list instead of array or "
+            "bounds): it is cast"
+        )
         _once(report.warnings, told)
 
 

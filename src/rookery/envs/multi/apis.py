@@ -2,8 +2,10 @@
 
     Parallel   PettingZoo's ParallelEnv: all agents that are there act at once
     Turns      PettingZoo's AECEnv: one agent at a time; ended agents are stepped with None until they are gone
-    Dicts      reset() -> (obs, info), step(actions) -> (obs, reward, terminated, truncated, info), all dicts by agent: who observed must
-               act next, whoever did not waits; `terminated` and `truncated` have the entry "__all__", which speaks for everybody
+    Dicts      reset() -> (obs, info), step(actions) -> (obs, reward, terminated, truncated, info), all dicts by agent:
+               who observed must
+               act next, whoever did not waits; `terminated` and `truncated` have the entry "__all__", which speaks for
+               everybody
 
 Nothing here imports PettingZoo: an env only has to behave like one of its envs.
 """
@@ -67,7 +69,8 @@ class ApiAdapter(ABC):
         """Act for those, and only those, who must."""
 
     def last(self, agent: str) -> tuple[Any, float]:
-        """(observation or None, reward) of an agent who waits when the episode is cut, as far as they were not told yet."""
+        """(observation or None, reward) of an agent who waits when the episode is cut, as far as they were not told
+        yet."""
         return None, 0.0
 
 

@@ -4,8 +4,10 @@
     TurnAgents       PettingZoo's AECEnv
     DictAgents       the plain dict API of `adapters.Dicts`
 
-Env i is reset for its episode e with `seed_of(i, e)`, so the state of an env is its seed, the actions since the reset and what its
-methods were told (`settings`).
+Env i is reset for its episode e with `seed_of(i, e)`, so the state of an env is its seed, the actions since the reset
+and what its methods were told (`settings`).
+
+Longer than 300 lines because stepping, dropping and restoring an env share the same tables and buffers.
 """
 
 from __future__ import annotations
@@ -92,7 +94,8 @@ class Agents(MultiEnv):
 
     @property
     def doing(self) -> tuple[Any, str, bool] | None:
-        """For the watchdog: (something that changes with every call, where, whether it is a reset) of the env whose code is running."""
+        """For the watchdog: (something that changes with every call, where, whether it is a reset) of the env whose
+        code is running."""
         table = next((table for table in self._tables if table.busy), None)
         if table is None:
             return None
@@ -320,13 +323,15 @@ class Agents(MultiEnv):
         for i, adapter in enumerate(adapters):
             if adapter.agents != self.agents:
                 raise ConfigError(
-                    f"env {i} ({self.name}) has the agents {list(adapter.agents)}, env 0 has {list(self.agents)}: they must be equal"
+                    f"env {i} ({self.name}) has the agents {list(adapter.agents)}, env 0 has {list(self.agents)}: "
+                    f"they must be equal"
                 )
             for agent in self.agents:
                 obs, act = adapter.spaces(agent)
                 if (spec_of(obs), act) != (self.obs_spec[agent], self.action_spaces[agent]):
                     raise ConfigError(
-                        f"{agent!r} has other spaces in env {i} ({self.name}) than in env 0: observations {describe(spec_of(obs))}, "
+                        f"{agent!r} has other spaces in env {i} ({self.name}) than in env 0: observations "
+                        f"{describe(spec_of(obs))}, "
                         f"actions {act}; expected {describe(self.obs_spec[agent])} and {self.action_spaces[agent]}"
                     )
 

@@ -1,10 +1,13 @@
-"""MultiEnv: B copies of a task, stepped together, with any number of agents. An env with one agent speaks so, too (`one_agent`).
+"""MultiEnv: B copies of a task, stepped together, with any number of agents. An env with one agent speaks so, too
+(`one_agent`).
 
-A row of an agent is one decision: it acted on an observation, and the row is *complete* (`valid` in that agent's `Step`) at the step
-after which it must act again or has ended. Its reward is the sum of all it received since it acted, in other agents' turns too; its successor
-is the observation it acts on next, or its entry of `final` if it ended. Everywhere else its column is a hole.
+A row of an agent is one decision: it acted on an observation, and the row is *complete* (`valid` in that agent's
+`Step`) at the step after which it must act again or has ended. Its reward is the sum of all it received since it
+acted, in other agents' turns too; its successor is the observation it acts on next, or its entry of `final` if it
+ended. Everywhere else its column is a hole.
 
-Engines: `engine.ParallelAgents`, `engine.TurnAgents` (PettingZoo's two APIs), `engine.DictAgents`, and `one_agent.OneAgent`.
+Engines: `engine.ParallelAgents`, `engine.TurnAgents` (PettingZoo's two APIs), `engine.DictAgents`, and
+`one_agent.OneAgent`.
 """
 
 from __future__ import annotations
@@ -30,8 +33,9 @@ from rookery.envs.vector import Step
 class MultiStep:
     """What one step of all envs gave. It belongs to the env and is valid until its next call.
 
-    `ended` has one entry per episode of an env: `length` in env steps, `total` summed over agents, and in its info `returns` and
-    `lengths` (rows) of every agent that took part, `unsaid` (who waited when the env ended without a word) and the last `infos`.
+    `ended` has one entry per episode of an env: `length` in env steps, `total` summed over agents, and in its info
+    `returns` and `lengths` (rows) of every agent that took part, `unsaid` (who waited when the env ended without a
+    word) and the last `infos`.
     """
 
     agents: dict[str, Step]  # their own `ended` stays empty; `cut`: holes of dropped episodes
@@ -75,7 +79,8 @@ class MultiEnv(ABC):
     def step(self, action: dict[str, Tree], steps: int | None = None, episodes: int | None = None) -> MultiStep:
         """Step with action[agent] [B, …] of every agent that acts somewhere; its rows are read where it acts.
 
-        Only the first `steps` envs are stepped, or until `episodes` of them ended: the others are holes, and must act the next time.
+        Only the first `steps` envs are stepped, or until `episodes` of them ended: the others are holes, and must act
+        the next time.
         """
 
     def _check(self, action: dict[str, Tree]) -> None:
@@ -126,7 +131,8 @@ class MultiEnv(ABC):
         """Close every env."""
 
     def summary(self, out: MultiStep) -> Step:
-        """The step of the envs as a whole, for callbacks: rewards of all agents' complete rows, observations and infos by agent."""
+        """The step of the envs as a whole, for callbacks: rewards of all agents' complete rows, observations and infos
+        by agent."""
         steps, num = out.agents, self.num
         reward = np.stack([step.reward for step in steps.values()]).sum(0)
         terminated, truncated = np.zeros(num, bool), np.zeros(num, bool)

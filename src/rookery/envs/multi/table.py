@@ -1,6 +1,7 @@
 """Table: one env with several agents, its running episode and its seats.
 
-A seat is one agent in one env. It *waits* from its action until its transition is complete, and adds up what it earns meanwhile:
+A seat is one agent in one env. It *waits* from its action until its transition is complete, and adds up what it earns
+meanwhile:
 
     row reward = Σ of what the agent received after its action, up to its next turn or its end
     return     = Σ of what it received in the episode, also before its first action and after its end
@@ -238,5 +239,6 @@ class Table:
         doing = "step" if self.length else "reset"
         kind = NotFinite if isinstance(what, NotFinite) else EnvError
         return kind(
-            f"{self.where(agent)}: {doing} failed: {text}.{last} `rookery check-env {self.owner.name}` looks at it alone."
+            f"{self.where(agent)}: {doing} failed: {text}.{last} `rookery check-env {self.owner.name}` "
+            f"looks at it alone."
         )

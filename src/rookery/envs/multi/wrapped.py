@@ -95,13 +95,15 @@ def sorted_out(chosen: Wrappers, api: str) -> tuple[Wrappers, Wrappers]:
             ours.append(choice)
         elif issubclass(kind, gymnasium.Wrapper):
             raise ConfigError(
-                f"the wrapper {name!r} is for one agent, env.api={api} has several: leave it out, or use one of PettingZoo's "
+                f"the wrapper {name!r} is for one agent, env.api={api} has several: leave it out, or use one of "
+                f"PettingZoo's "
                 "or your own, as module:Class"
             )
         elif ours:
             inner = named(ours[-1])[0]
             raise ConfigError(
-                f"the wrapper {name!r} is put around the env itself, so it cannot stand outside {inner!r}, which is put around "
+                f"the wrapper {name!r} is put around the env itself, so it cannot stand outside {inner!r}, which is "
+                f"put around "
                 f"its agents: name {name!r} first (env.wrappers come before env.train_wrappers and env.eval_wrappers)"
             )
         else:

@@ -4,6 +4,8 @@
 
 where the screen is cut into h · w equal rectangles and a pixel counts with the share of it that lies in the rectangle.
 All sums are of integers, so the result is the same on every machine; halves are rounded up.
+
+It stands alone because it is a kernel: arithmetic on arrays, which knows no emulator.
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 `rookery/CartPoleNoVelocity-v0` is CartPole-v1 without its two velocities:
 they can only be told from a series of observations.
+It stands alone as each family of tasks does.
 """
 
 from __future__ import annotations

@@ -4,9 +4,9 @@
     env 0        act ─ valid     act ─ valid     act ─ valid
     env 1        act ─ busy ──────────── valid   act ─ busy …          the row of a busy env is a hole
 
-A busy env keeps the action it was given: what is decided for it meanwhile is ignored, and its observation stays what it was. So every
-valid row is one complete step, and whoever records it takes what was decided when the step began (`Collector` does). Who answers
-first depends on the clock: such a run cannot be repeated.
+A busy env keeps the action it was given: what is decided for it meanwhile is ignored, and its observation stays what
+it was. So every valid row is one complete step, and whoever records it takes what was decided when the step began
+(`Collector` does). Who answers first depends on the clock: such a run cannot be repeated.
 """
 
 from __future__ import annotations
@@ -89,7 +89,8 @@ class AsyncWorkers(Workers):
         return super()._all(name, *args)
 
     def _send(self, action: dict[str, Tree], most: int) -> dict[int, str]:
-        """Give idle envs their actions, as many as may still be stepped; returns number → why of workers that are gone."""
+        """Give idle envs their actions, as many as may still be stepped; returns number → why of workers that are
+        gone."""
         self._busy[self._quarantined] = False  # given up while it was at work, perhaps between two steps
         idle = [process for process in self._able() if not self._busy[process.rows[0]]]
         chosen: list[EnvProcess] = []

@@ -1,8 +1,8 @@
 """A worker: the process that steps one group of envs. It answers requests until its parent is gone.
 
-A request is one byte for the common case, a plain step, or a pickled tuple (only our own live processes talk here). The
-observations, rewards, flags and turns of a step go through shared memory (`Columns`, of every agent); only what is rare, the ends of
-episodes, through the pipe.
+A request is one byte for the common case, a plain step, or a pickled tuple (only our own live processes talk here).
+The observations, rewards, flags and turns of a step go through shared memory (`Columns`, of every agent); only what is
+rare, the ends of episodes, through the pipe.
 """
 
 from __future__ import annotations

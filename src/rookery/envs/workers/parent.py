@@ -1,12 +1,13 @@
 """Workers: envs stepped in processes of their own, one process per group of envs, through shared memory.
 
-Every group is an engine (`InProcess`, or `Agents` of envs with several) with the seeds of its envs, so the same actions give the same
-data as in one process, to the bit, and the saved state is the same: a run may go on with another number of workers or with none.
+Every group is an engine (`InProcess`, or `Agents` of envs with several) with the seeds of its envs, so the same
+actions give the same data as in one process, to the bit, and the saved state is the same: a run may go on with another
+number of workers or with none.
 
-A worker that dies, or does not answer within its deadline, is killed and started anew. Its envs begin their next episodes (the
-seed of env i in episode e does not depend on who steps it), the unfinished ones are dropped (holes named in `Step.cut`), what the
-envs were told is told again, and the run is no longer exact. Failures in a row wait longer and longer; a worker that fails too
-often is given up, and when none is left, so is the run.
+A worker that dies, or does not answer within its deadline, is killed and started anew. Its envs begin their next
+episodes (the seed of env i in episode e does not depend on who steps it), the unfinished ones are dropped (holes named
+in `Step.cut`), what the envs were told is told again, and the run is no longer exact. Failures in a row wait longer
+and longer; a worker that fails too often is given up, and when none is left, so is the run.
 
 Longer than 300 lines because stepping, losing and renewing a worker share the same few arrays.
 """
@@ -45,7 +46,8 @@ PARTING = 3.0  # seconds for all workers together to close their envs
 
 
 class Workers(MultiEnv):
-    """`num` envs in `processes` processes. `group(lo, hi)` makes the engine of some of them, in the process that steps them.
+    """`num` envs in `processes` processes. `group(lo, hi)` makes the engine of some of them, in the process that steps
+    them.
 
     `model`: an engine of such envs, which may be closed; its agents, spaces and name are theirs.
     """
@@ -379,7 +381,8 @@ class Workers(MultiEnv):
         process.end()
         if not borne:
             self._quarantined[lo:hi] = True
-            told = f"{where} {why}, {process.patience.failures} times in a row (env.faults.renewals={self.faults.renewals})"
+            often = f"{process.patience.failures} times in a row (env.faults.renewals={self.faults.renewals})"
+            told = f"{where} {why}, {often}"
             if self._quarantined.all() or not self._may_give_up:
                 raise EnvError(f"{told}. No env is left. `rookery check-env {self.name}` looks at one of them alone.")
             log.error("%s: it is given up, the others go on", told)

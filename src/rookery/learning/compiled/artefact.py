@@ -1,23 +1,14 @@
 """A named update as machine code, kept on disk: key → load → call.
 
-Building it is in build.py, imported only when needed.
-
-The artefact checks nothing about what it is given; `Learner.run` compares every batch with the signature first. Nor is
-it trusted because it is there: it must lie where only the user writes (cache.py), its plan must be whole and made for
-this key on this machine, and the machine code must be the one the plan was made with. Anything else is built again.
+Loading it, and when it is not to be trusted, is in loading.py; building it in build.py, imported only when needed.
+The artefact checks nothing about what it is given; `Learner.run` compares every batch with the signature first.
 """
 
 from __future__ import annotations
 
-import contextlib
-import hashlib
-import json
 import logging
-import os
 import sys
 import threading
-from collections.abc import Callable
-from dataclasses import dataclass
 from operator import is_
 from pathlib import Path
 from typing import Any
@@ -26,39 +17,19 @@ import torch
 from torch import Tensor
 
 from rookery.core.errors import CompileError
-from rookery.learning.compiled.cache import PLAN, Cache, distrust, private, shared
+from rookery.learning.compiled.cache import Cache, private
 from rookery.learning.compiled.changes import in_words
 from rookery.learning.compiled.internals import no_export
-from rookery.learning.compiled.key import circumstances, compiler, key_of
+from rookery.learning.compiled.key import compiler, key_of
+from rookery.learning.compiled.loading import FORMAT, Damaged, Held, held
 from rookery.learning.compiled.small_matmul import decompositions
-from rookery.learning.learner import Outputs
-from rookery.learning.update_words import Traced
+from rookery.learning.update_words import Outputs, Traced
 
 log = logging.getLogger("rookery.learning")
-FORMAT = 4  # of plan.json
-CODE = "update.so"
 STACK = 4 << 20  # bytes of a stack that small results fit into, whatever their type (stack_buffers.py)
 _FILES = ("changes.py", "internals.py", "matmul.h", "matmul.py", "stack_buffers.py")
 _TEXTS = [Path(__file__).with_name(name).read_text(encoding="utf-8") for name in _FILES]
 PARTS = [Traced, decompositions, FORMAT, _TEXTS]  # what of us shapes an artefact
-Plan = dict[str, Any]
-
-
-class Damaged(Exception):
-    """What lies in the cache is not a whole artefact for this key on this machine."""
-
-
-@dataclass(slots=True)
-class Held:
-    """An artefact that was loaded and is not removed from the cache as long as this lives."""
-
-    plan: Plan
-    run: Callable[[list[Any]], list[Tensor]]
-    lock: int  # descriptor of plan.json, with a shared lock
-    built: bool = False
-
-    def __del__(self) -> None:
-        os.close(self.lock)
 
 
 class Artefact:
@@ -166,65 +137,6 @@ def _in_turn(place: Cache, learner: Any, name: str, batch: dict[str, Any], key: 
     made.built = True
     place.trim()
     return made
-
-
-def held(place: Cache, key: str) -> Held:
-    """Lock, examine and load an artefact.
-
-    FileNotFoundError: there is none; Damaged: there is one that must not be used.
-    """
-    folder = place.folder / key
-    for path in (folder, folder / PLAN, folder / CODE):
-        if problem := distrust(path, follow=False):
-            raise Damaged(f"({path.name}) {problem}")
-    lock = os.open(folder / PLAN, os.O_RDONLY)
-    try:
-        if not shared(lock):
-            raise FileNotFoundError(folder)
-        plan = examine(folder, key)
-        run = load(folder / CODE)
-        with contextlib.suppress(OSError):  # a cache that can only be read: nothing is removed from it either
-            os.utime(folder / PLAN)
-    except BaseException:
-        os.close(lock)
-        raise
-    return Held(plan, run, lock)
-
-
-def examine(folder: Path, key: str) -> Plan:
-    """The plan of a whole artefact for this key and machine."""
-    try:
-        plan = json.loads((folder / PLAN).read_text())
-        if plan.pop("seal") != seal(plan):
-            raise Damaged("has a damaged plan")
-        if plan["format"] != FORMAT or plan["key"] != key:
-            raise Damaged("has the plan of another update or version")
-        if plan["circumstances"] != circumstances():
-            raise Damaged("was built on another machine or with other versions")
-        if plan["sha256"] != sha256_of(folder / CODE):
-            raise Damaged("is damaged")
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise Damaged(f"is incomplete ({type(error).__name__})") from error
-    return plan
-
-
-def seal(plan: Plan) -> str:
-    """A checksum of the plan itself: one changed digit in it would hand the machine code other inputs."""
-    return hashlib.sha256(json.dumps(plan, sort_keys=True).encode()).hexdigest()
-
-
-def sha256_of(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
-
-
-def load(path: Path) -> Callable[[list[Any]], list[Tensor]]:
-    """The raw runner: 0.01 s, where the public `aoti_load_package` imports the compiler for two seconds and leaves a
-    folder behind if the process is killed.
-    """
-    try:
-        return torch._C._aoti.AOTIModelContainerRunnerCpu(str(path), 1).run
-    except RuntimeError as error:
-        raise Damaged(f"cannot be loaded ({str(error).strip().splitlines()[0]})") from error
 
 
 def unavailable() -> str | None:

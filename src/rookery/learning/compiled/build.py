@@ -24,11 +24,11 @@ from torch import Tensor
 
 from rookery.core.errors import CompileError
 from rookery.core.tree import flatten, unflatten
-from rookery.learning.compiled.artefact import CODE, FORMAT, Damaged, load, seal, sha256_of
 from rookery.learning.compiled.cache import PLAN, Cache
 from rookery.learning.compiled.changes import CHANGES, Change, LeftOut, applied, decompositions, options, usable
 from rookery.learning.compiled.internals import HINT, tested, version
 from rookery.learning.compiled.key import circumstances
+from rookery.learning.compiled.loading import CODE, FORMAT, Damaged, load, seal, sha256_of
 from rookery.learning.update_words import Rows, Traced, split
 
 log = logging.getLogger("rookery.learning")

@@ -20,7 +20,8 @@ from rookery.run.report.progress import Episode, Evaluation, Progress, StepRecor
 
 
 class Callback:
-    """Every hook does nothing by default. An exception in a hook ends the run: it is your code, and you want to know."""
+    """Every hook does nothing by default. An exception in a hook ends the run: it is your code, and you want to
+    know."""
 
     priority: int = 50
 
@@ -34,7 +35,8 @@ class Callback:
         """Every log.every_steps, and at the end."""
 
     def episodes(self, ended: list[EpisodeEnd]) -> None:
-        """The episodes that ended in a round, in every pool; numbers put into their `metrics` are averaged in the next report."""
+        """The episodes that ended in a round, in every pool; numbers put into their `metrics` are averaged in the next
+        report."""
 
     def episode_start(self, episode: Episode) -> None:
         """Before an episode's first step."""
@@ -86,7 +88,8 @@ class Callbacks:
             if pool.kind != "local":
                 names = ", ".join(type(c).__name__ for c in self.all if Callbacks([c]).wants_episodes)
                 raise ConfigError(
-                    f"{names} wants to hear of every episode, but with pool.kind={pool.kind} the steps are taken in other processes. "
+                    f"{names} wants to hear of every episode, but with pool.kind={pool.kind} the steps are taken in "
+                    f"other processes. "
                     "Set pool.kind=local, or use the hooks episodes, report and round_end."
                 )
             for collector in pool.collectors:

@@ -15,7 +15,8 @@ log = logging.getLogger("rookery.run")
 
 
 class Curriculum(Callback):
-    """Calls `method(phase)` on every training env: phase 0 at the start, then p + 1 when `metric` reaches thresholds[p].
+    """Calls `method(phase)` on every training env: phase 0 at the start, then p + 1 when `metric` reaches
+    thresholds[p].
 
     At most one phase per report: the metric was measured in the phase that is left. Evaluation envs are not told.
     """
@@ -25,7 +26,8 @@ class Curriculum(Callback):
     ):
         if not thresholds or not all(math.isfinite(value) for value in thresholds):
             raise UsageError(
-                f"Curriculum needs thresholds of {metric}, one finite number per step up, e.g. thresholds=[50, 100]; got {thresholds!r}"
+                f"Curriculum needs thresholds of {metric}, one finite number per step up, e.g. thresholds=[50, 100]; "
+                f"got {thresholds!r}"
             )
         self.method, self.metric, self.thresholds = method, metric, [float(value) for value in thresholds]
         self.phase: int | None = None  # None: the envs were told nothing yet

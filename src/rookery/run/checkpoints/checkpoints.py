@@ -7,7 +7,8 @@ COMMIT, fsynced. Where a folder of that name exists it is first renamed to `.old
 commit; whoever looks for `<name>` and finds it uncommitted takes `.old-<name>`. So a kill at any point leaves what was
 valid before, or what is valid now.
 
-Pieces of large arrays that an earlier checkpoint in this folder holds already are hard-linked from it instead of written (`links.py`).
+Pieces of large arrays that an earlier checkpoint in this folder holds already are hard-linked from it instead of
+written (`links.py`).
 """
 
 from __future__ import annotations
@@ -62,7 +63,8 @@ class Checkpoints:
     def save(self, step: int, state: dict[str, Any], meta: dict[str, Any], kind: Kind = "full") -> Path:
         """Write a checkpoint, commit it, and only then prune older ones.
 
-        Anything the disk refuses is a CheckpointError with the bytes needed and free; what was there before is untouched.
+        Anything the disk refuses is a CheckpointError with the bytes needed and free; what was there before is
+        untouched.
         """
         path = self._newest = self._write(f"step-{step:012d}", step, state, meta, kind)
         self.prune(protect=path)
@@ -136,7 +138,8 @@ class Checkpoints:
                 self._broken.discard(folder)
 
     def clean_orphans(self) -> None:
-        """Remove what interrupted saves left and finish interrupted replacements; for the process that holds the lock."""
+        """Remove what interrupted saves left and finish interrupted replacements; for the process that holds the
+        lock."""
         if not self.folder.is_dir():
             return
         for path in sorted(self.folder.iterdir()):
@@ -195,7 +198,8 @@ class Checkpoints:
         self._discard(old)
 
     def _settle(self, name: str) -> None:
-        """Finish a replacement that was interrupted: keep the new one if it was committed, else bring the old one back."""
+        """Finish a replacement that was interrupted: keep the new one if it was committed, else bring the old one
+        back."""
         target, old = self.folder / name, self.folder / (_OLD + name)
         if not old.exists():
             return

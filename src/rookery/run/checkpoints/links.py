@@ -1,7 +1,7 @@
 """Hard links to files of an earlier checkpoint of the same folder, found by their SHA-256.
 
-A link is a second name of the same bytes: removing the earlier checkpoint does not touch them. Where a file system has no links, or the
-file is not what the manifest says any more, nothing is linked and the caller writes the bytes again.
+A link is a second name of the same bytes: removing the earlier checkpoint does not touch them. Where a file system has
+no links, or the file is not what the manifest says any more, nothing is linked and the caller writes the bytes again.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ class Earlier:
         self._files = {info.sha256: (folder / name, info) for name, info in infos.items()}
 
     def link(self, sha256: str, name: Path) -> FileInfo | None:
-        """Give the file with this hash a second name; None if that is not possible. Its bytes are durable since its own checkpoint was."""
+        """Give the file with this hash a second name; None if that is not possible. Its bytes are durable since its
+        own checkpoint was."""
         if sha256 not in self._files:
             return None
         path, info = self._files[sha256]
@@ -30,6 +31,8 @@ class Earlier:
             if not stat.S_ISREG(found.st_mode) or found.st_size != info.bytes:
                 return None
             os.link(path, name)
-        except OSError:  # another file system, no links, too many of them: the bytes are written again, which tells what is wrong if it fails
+        except (
+            OSError
+        ):  # another file system, or too many links: the bytes are written, which tells what is wrong if it fails
             return None
         return info

@@ -81,12 +81,14 @@ class Checkpoint:
 
 @contextmanager
 def understood() -> Iterator[None]:
-    """Around whatever reads a loaded state: a whole checkpoint that lacks a part is of another build, and that is a sentence."""
+    """Around whatever reads a loaded state: a whole checkpoint that lacks a part is of another build, and that is a
+    sentence."""
     try:
         yield
     except KeyError as error:
         raise CheckpointError(
-            f"the checkpoint is whole but holds no {error}: another build of Rookery (or other callbacks) wrote it. Go on with the "
+            f"the checkpoint is whole but holds no {error}: another build of Rookery (or other callbacks) wrote it. "
+            f"Go on with the "
             "one that wrote it, or start a new run from its weights with --init-from."
         ) from error
 
@@ -161,7 +163,8 @@ def read_manifest(folder: Path) -> Manifest:
     readable = readable_versions()
     if type(version) is not int or version not in readable:
         raise OtherVersion(
-            f"{folder} has checkpoint format {version!r} (written by Rookery {raw.get('rookery') if isinstance(raw, dict) else '?'}); "
+            f"{folder} has checkpoint format {version!r} (written by Rookery "
+            f"{raw.get('rookery') if isinstance(raw, dict) else '?'}); "
             f"Rookery {__version__} reads {_listed(readable)}. Use the version that wrote it."
         )
     for step in range(version, FORMAT):
@@ -184,4 +187,5 @@ def _validated(raw: dict[str, Any], folder: Path) -> Manifest:
 
 
 def _listed(versions: list[int]) -> str:
-    return "format " + " and ".join(str(version) for version in versions)
+    *early, last = [str(version) for version in versions]
+    return "format " + " and ".join([", ".join(early)] * bool(early) + [last])

@@ -1,7 +1,8 @@
 """How manifest and state of an older format become those of the next one, step by step.
 
 1 → 2   arrays may be kept in pieces
-2 → 3   every run has players: `players/<name>/{learner, store}`, knobs and modes by player, one form of a collector's state
+2 → 3   every run has players: `players/<name>/{learner, store}`, knobs and modes by player, one form of a collector's
+        state
 """
 
 from __future__ import annotations

@@ -1,10 +1,13 @@
-"""A state tree and the files it is kept in: one safetensors file per top-level component, and `state.json` for the rest.
+"""A state tree and the files it is kept in: one safetensors file per component, and `state.json` for the rest.
+
+A component is a top-level entry, or a part of a player: `players.main.learner.safetensors`.
 
 A state tree is a nested dict with string keys; its leaves are numpy arrays, torch tensors and JSON values (also inside
-lists). Every leaf comes back with its own type and the same bits. In `state.json` an array is a reference
-`{"$array": [file, name, kind]}`, an array in pieces (`Segments`) is `{"$segments": {dtype, shape, rows, files}}` with one file per piece, a float that JSON cannot write is `{"$float": "nan"}`, and a key of the caller's that
-starts with `$` gets a second one. Nothing is ever pickled, and reading trusts nothing: file names are plain names of
-regular files, sizes are bounded, every reference is checked.
+lists). Every leaf comes back with its own type and the same bits. In `state.json` an array is a reference `{"$array":
+[file, name, kind]}`, an array in pieces (`Segments`) is `{"$segments": {dtype, shape, rows, files}}` with one file per
+piece, a float that JSON cannot write is `{"$float": "nan"}`, and a key of the caller's that starts with `$` gets a
+second one. Nothing is ever pickled, and reading trusts nothing: file names are plain names of regular files, sizes are
+bounded, every reference is checked.
 
 The safetensors files are written here and not by the library because it can neither hash while it writes nor write
 arrays that are not contiguous without a second copy of the whole file. They are read by the library.
@@ -35,7 +38,8 @@ SUFFIX = ".safetensors"
 MAX_JSON_BYTES = 1 << 28
 MAX_HEADER_BYTES = 1 << 26
 
-_COMPONENT = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,63}")
+PLAYERS = "players"
+_COMPONENT = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,63}(\.[A-Za-z0-9_-]{1,64}){0,2}")
 _TAGS = {
     "bool": "BOOL", "int8": "I8", "uint8": "U8", "int16": "I16", "uint16": "U16", "int32": "I32", "uint32": "U32",
     "int64": "I64", "uint64": "U64", "float16": "F16", "float32": "F32", "float64": "F64",
@@ -92,13 +96,28 @@ def write_state(folder: Path, state: dict[str, Any]) -> dict[str, FileInfo]:
 def encode(state: dict[str, Any]) -> Encoded:
     """Take a state tree apart; a leaf that cannot be kept is a CheckpointError that names its path."""
     encoded = Encoded()
-    tree = {_escape(key, ""): _Component(encoded, key).encode(value, key) for key, value in state.items()}
+    tree = {_escape(key, ""): _entry(encoded, key, value) for key, value in state.items()}
     encoded.text = json.dumps(tree, allow_nan=False, separators=(",", ":")).encode("ascii")
     return encoded
 
 
+def _entry(encoded: Encoded, key: str, value: Any) -> Any:
+    """A top-level entry; below `players` every part of a player has a file of its own."""
+    if key != PLAYERS or not isinstance(value, dict) or not all(isinstance(part, dict) for part in value.values()):
+        return _Component(encoded, key).encode(value, key)
+    return {
+        _escape(name, key): {
+            _escape(part, f"{key}/{name}"): _Component(encoded, f"{key}.{name}.{part}").encode(
+                inner, f"{key}/{name}/{part}"
+            )
+            for part, inner in player.items()
+        }
+        for name, player in value.items()
+    }
+
+
 class _Component:
-    """Encodes one top-level entry, whose arrays share one file."""
+    """Encodes one entry, whose arrays share one file."""
 
     def __init__(self, encoded: Encoded, name: str):
         taken = {file.lower() for file in encoded.files}
@@ -130,7 +149,8 @@ class _Component:
         if kind is list:
             return [self.encode(item, f"{path}[{i}]") for i, item in enumerate(value)]
         raise Unencodable(
-            f"state '{path}' is a {kind.__module__}.{kind.__qualname__}; a state may hold dicts with string keys, numpy "
+            f"state '{path}' is a {kind.__module__}.{kind.__qualname__}; a state may hold dicts with "
+            f"string keys, numpy "
             "arrays, torch tensors and JSON values (None, bool, int, float, str, list). Convert it in state()."
         )
 
@@ -191,7 +211,8 @@ def _safetensors(file: str, arrays: dict[str, np.ndarray]) -> Iterator[bytes | m
 
 
 def read_state(folder: Path, names: Mapping[str, FileInfo] | Iterable[str]) -> dict[str, Any]:
-    """The state tree kept in these files of the folder; the caller has compared their hashes. Arrays in pieces are read when they are copied."""
+    """The state tree kept in these files of the folder; the caller has compared their hashes. Arrays in pieces are
+    read when they are copied."""
     path = folder / STATE
     tree = parse_json(read_file(path, MAX_JSON_BYTES), path)
     infos = names if isinstance(names, Mapping) else dict.fromkeys(names)

@@ -35,14 +35,16 @@ def joined(parts: list[Chunk]) -> Chunk:
 
 
 def apart(chunk: Chunk) -> Chunk:
-    """The chunk as if episodes began with it: a store cuts what it holds of them, and does not link it to what came after a gap."""
+    """The chunk as if episodes began with it: a store cuts what it holds of them, and does not link it to what came
+    after a gap."""
     valid = chunk.rows["valid"]
     leading = np.cumsum(valid, 0) == valid  # no decision before: holes, and the first row behind them
     return replace(chunk, rows=chunk.rows | {"first": chunk.rows["first"] | leading})
 
 
 def decided(chunk: Chunk) -> Chunk | None:
-    """A chunk of a player that may wait, for a store that need not keep rows in which it only did; None if no row is left.
+    """A chunk of a player that may wait, for a store that need not keep rows in which it only did; None if no row is
+    left.
 
     Every hole of a player that waits holds what the next valid row of its column does, so nothing is lost.
     """

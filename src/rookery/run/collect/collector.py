@@ -3,7 +3,8 @@
     columns of a player   B for each agent it may sit for, agents in the order of the env
     a row                 one step of all envs; `valid` where a decision of the player became complete in it
 
-Each player acts with a random stream of its own, so its numbers do not depend on who else is there. Counts are env steps and episodes of envs.
+Each player acts with a random stream of its own, so its numbers do not depend on who else is there. Counts are env
+steps and episodes of envs.
 
 Usable without a trainer: `Collector(env, actor, rng).collect(steps=1000)` or `collect(episodes=10)`.
 """
@@ -99,7 +100,8 @@ class Collector:
             self.seats.change(messages.seating)
 
     def collect(self, rows: int | None = None, *, steps: int | None = None, episodes: int | None = None) -> Collected:
-        """player → chunk of `rows` rows, or until `steps` env steps or `episodes` episodes are done, whichever is first.
+        """player → chunk of `rows` rows, or until `steps` env steps or `episodes` episodes are done, whichever is
+        first.
 
         The arrays of a chunk are reused by the next call with the same number of rows.
         """
@@ -153,7 +155,7 @@ class Collector:
         self.time_env += perf_counter_ns() - acted
         for name, mine in self.rows.items():
             if out.stepped is not None:
-                mine.undo(self._asked[name], out.stepped)
+                mine.undo(self._asked[name], out.stepped, env.acting)
             mine.write(t, out, None if self._fixed[name] else self.seats.of_player(name))
         if out.ended:
             self._end(out.ended)

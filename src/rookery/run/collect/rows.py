@@ -1,10 +1,12 @@
 """Rows: the columns of one player in a collector.
 
-A player has B columns for every agent it may ever sit for. It may act long before its row is complete, so what it saw and did last is
-*held* in each column; every row of the buffer is a copy of what is held, and `valid` says in which one it became complete. A hole therefore
-holds the observation that waits for its completion or is acted on next: the successor of a row lies below it, as `Chunk` wants.
+A player has B columns for every agent it may ever sit for. It may act long before its row is complete, so what it saw
+and did last is *held* in each column; every row of the buffer is a copy of what is held, and `valid` says in which one
+it became complete. A hole therefore holds the observation that waits for its completion or is acted on next: the
+successor of a row lies below it, as `Chunk` wants.
 
-Most rows are *plain*: everybody acts, nothing starts, ends or is missing. Then only observations, outputs and rewards are copied.
+Most rows are *plain*: everybody acts, nothing starts, ends or is missing. Then only observations, outputs and rewards
+are copied.
 """
 
 from __future__ import annotations
@@ -66,7 +68,8 @@ class Rows:
     def act(self, asked: Asked, greedy: bool) -> np.ndarray:
         """Actions for the env [C, …], to be read where the player was asked.
 
-        All columns are computed, for a row's bits depend on the batch it is computed in; what was not asked for is forgotten.
+        All columns are computed, for a row's bits depend on the batch it is computed in; what was not asked for is
+        forgotten.
         """
         if asked is None:
             self.held, self._owned = self.actor.act(self.seen, self.rng, self.first, greedy=greedy), False
@@ -80,9 +83,10 @@ class Rows:
             self.actor.undo(np.flatnonzero(~where), out.get("state"))
         return self.actor.rule.to_env(self.held["action"])
 
-    def undo(self, asked: Asked, stepped: np.ndarray) -> None:
-        """Where the player was asked and the env made no step, it will see the same again."""
-        missed = [~stepped if asked is None else asked[agent] & ~stepped for agent in self.blocks]
+    def undo(self, asked: Asked, stepped: np.ndarray, acting: dict[str, np.ndarray]) -> None:
+        """Where the player was asked, the env made no step and asks again, it sees the same again; a busy env does
+        not."""
+        missed = [~stepped & acting[agent] & (EVERYWHERE if asked is None else asked[agent]) for agent in self.blocks]
         if len(columns := np.flatnonzero(np.concatenate(missed))):
             self.actor.undo(columns, self.held.get("state"))
 

@@ -54,7 +54,8 @@ class Seats:
         return any(len(self.chances[agent]) > 1 for agent in self.agents(player))
 
     def note(self, end: EpisodeEnd) -> dict[str, Any]:
-        """For the info of an episode that ended: agent → its player, and its return (of an only agent, the episode's)."""
+        """For the info of an episode that ended: agent → its player, and its return (of an only agent, the
+        episode's)."""
         if not self._noted:
             return {}
         seats = {agent: list(weights)[self._now[agent][end.env]] for agent, weights in self.chances.items()}

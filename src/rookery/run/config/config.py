@@ -93,7 +93,8 @@ class Config:
         return replace(self, algo=own.algo, model=own.model, store=own.store)
 
     def provenance(self, key: str) -> str:
-        """Where the value of a dotted key came from: `default`, `preset cartpole-ppo`, `file my.yaml, line 3`, `command line` …"""
+        """Where the value of a dotted key came from: `default`, `preset cartpole-ppo`, `file my.yaml, line 3`,
+        `command line` …"""
         path = tuple(key.split("."))
         node: Any = self.dump()
         for part in path:

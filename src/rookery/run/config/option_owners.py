@@ -1,4 +1,5 @@
-"""Which algorithms have an option: for somebody who gave it to one that has not. They are imported only when somebody is told."""
+"""Which algorithms have an option: for somebody who gave it to one that has not. They are imported only when somebody
+is told."""
 
 from __future__ import annotations
 

@@ -7,7 +7,8 @@
       cat: hunter
       mouse: {runner: 3, hunter: 1}
 
-The run's `algo` is inherited by players with the same `algo.name`, its `store` by those with the same kind of store, its `model` by all.
+The run's `algo` is inherited by players with the same `algo.name`, its `store` by those with the same kind of store,
+its `model` by all.
 """
 
 from __future__ import annotations

@@ -2,7 +2,8 @@
 
 1. The layers are merged; every value remembers its source.
 2. `import:` modules are imported and names are looked up in the registry.
-3. Each section is validated by its own closed model; then come the rules between sections, and the algorithm's own rules.
+3. Each section is validated by its own closed model; then come the rules between sections, and the algorithm's own
+rules.
 
 Every problem is reported at once. The caller's objects are never changed.
 """
@@ -39,7 +40,8 @@ def load_config(
     overrides: Sequence[str] = (),
     tree: Mapping[str, Any] | None = None,
 ) -> Config:
-    """Resolve a config from any of: a preset's name, a YAML file, an algorithm and an env, a tree of plain values, `key=value` texts.
+    """Resolve a config from any of: a preset's name, a YAML file, an algorithm and an env, a tree of plain values,
+    `key=value` texts.
 
     Later wins: defaults < algorithm < preset < file < algo, env and tree < overrides.
     """

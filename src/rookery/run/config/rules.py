@@ -26,12 +26,16 @@ def _of_learning(config: Config) -> list[str]:
 
 
 def _shared(config: Config) -> Iterator[str]:
-    """Several learners have equal parts of every batch. Where an env has several agents, the size of rollouts is known only when players sit."""
+    """Several learners have equal parts of every batch. Where an env has several agents, the size of rollouts is known
+    only when players sit."""
     learners, once = config.learning.learners, config.store_kind.once
     if learners == 1:
         return
     if config.run.device == "mps":
-        yield f"learning.learners={learners} share gradients on CPUs or CUDA devices, but run.device=mps. Set run.device=cpu"
+        yield (
+            f"learning.learners={learners} share gradients on CPUs or CUDA devices, but run.device=mps. "
+            "Set run.device=cpu"
+        )
     size = 0 if once else config.store.batch_size
     if size % learners:
         yield (
@@ -68,7 +72,8 @@ def _learns(config: Config) -> Iterator[str]:
         fill, ratio = config.store.min_fill, config.store.updates_per_step
         if (limit - fill) * ratio < 1 - 1e-6:  # 1/3 and 0.1 are not quite what they are written as
             yield (
-                f"train.max_steps={limit} ends before the first update, which comes after store.min_fill={fill} steps and 1 / "
+                f"train.max_steps={limit} ends before the first update, which comes after store.min_fill={fill} "
+                f"steps and 1 / "
                 f"store.updates_per_step={ratio:g} more. Raise train.max_steps, or lower store.min_fill"
             )
     rows = getattr(config.algo, "rollout", 1) or 1
@@ -89,8 +94,10 @@ def _anneals(config: Config) -> Iterator[str]:
     beta = priority.beta
     if beta.steps is None and beta.kind not in ("constant", "piecewise"):
         yield (
-            f"store.priority.beta is a {beta.kind} schedule over the whole run (`steps: null`), but train.max_steps=null gives the "
-            f"run no length. Set store.priority.beta={{kind: linear, start: 0.4, end: 1, steps: 100000}} or train.max_steps"
+            f"store.priority.beta is a {beta.kind} schedule over the whole run (`steps: null`), but "
+            f"train.max_steps=null gives the "
+            f"run no length. Set store.priority.beta={{kind: linear, start: 0.4, end: 1, steps: 100000}} or "
+            f"train.max_steps"
         )
 
 
@@ -124,7 +131,8 @@ def _hindsight(config: Config) -> Iterator[str]:
 def _rolls_back(config: Config) -> Iterator[str]:
     if config.sentinel.on_nan == "rollback" and not config.checkpoint.every_steps:
         yield (
-            "sentinel.on_nan=rollback goes back to the last checkpoint, but checkpoint.every_steps=0 saves none before the end. "
+            "sentinel.on_nan=rollback goes back to the last checkpoint, but checkpoint.every_steps=0 saves none "
+            "before the end. "
             "Set checkpoint.every_steps, or sentinel.on_nan=stop"
         )
 
@@ -145,7 +153,9 @@ def _code(config: Config) -> Iterator[str]:
     named = [("env.id", env.id), *(("env.wrappers", name) for name in wrappers), ("model.encoder", model.encoder)]
     for key, name in named:
         if name and ":" in name and name.partition(":")[0].partition(".")[0] in sys.stdlib_module_names:
-            yield f"{key}: {name!r} is part of Python's standard library; expected a class of yours, package.module:Class"
+            yield (
+                f"{key}: {name!r} is part of Python's standard library; expected a class of yours, package.module:Class"
+            )
 
 
 def _workers(config: Config) -> Iterator[str]:
@@ -160,7 +170,8 @@ def _workers(config: Config) -> Iterator[str]:
     for view in config.views.values():
         if mode == "async" and view.store_kind.once:
             yield (
-                f"env.workers=async delivers steps when they are done, some of them chosen by older weights, but algo.name={view.algo.name} "
+                f"env.workers=async delivers steps when they are done, some of them chosen by older weights, but "
+                f"algo.name={view.algo.name} "
                 "learns from whole rollouts of the newest. Set env.workers=subprocess"
             )
 
@@ -173,11 +184,15 @@ def _pool(config: Config) -> Iterator[str]:
     if pool.kind == "local":
         yield "pool.mode=async needs workers elsewhere, but pool.kind=local. Set pool.kind=process or ray"
     if config.train.max_episodes is not None:
-        yield "train.max_episodes is counted exactly, which pool.mode=async cannot. Use train.max_steps, or pool.mode=sync"
+        yield (
+            "train.max_episodes is counted exactly, which pool.mode=async cannot. Use train.max_steps, "
+            "or pool.mode=sync"
+        )
     for player in config.views.values():
         if player.store_kind.once and not player.algorithm.corrects_lag:
             yield (
-                f"pool.mode=async learns from rollouts of older weights, for which algo.name={player.algo.name} does not correct. Use impala or "
+                f"pool.mode=async learns from rollouts of older weights, for which algo.name={player.algo.name} does "
+                f"not correct. Use impala or "
                 "appo, or set pool.mode=sync"
             )
 

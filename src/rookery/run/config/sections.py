@@ -1,4 +1,5 @@
-"""Sections of a config that belong to the run: when to stop, evaluate, save and report, on what device, in which folder.
+"""Sections of a config that belong to the run: when to stop, evaluate, save and report, on what device, in which
+folder.
 
 All counts are env steps summed over envs unless their comment says otherwise.
 """
@@ -58,7 +59,8 @@ class EvalConfig(Section):
             near = min(fits, key=lambda n: abs(n - self.num))
             raise ValueError(
                 f"eval.episodes={self.episodes} cannot be shared equally by eval.num={self.num} envs: short episodes "
-                f"would count more. Set eval.num={near}, or eval.episodes={self.num * max(1, round(self.episodes / self.num))}"
+                f"would count more. Set eval.num={near}, or "
+                f"eval.episodes={self.num * max(1, round(self.episodes / self.num))}"
             )
         return self
 

@@ -152,7 +152,8 @@ class Experiment:
         return self._finish(preemption, last)
 
     def _loop(self) -> Progress | None:
-        """Train; on divergence go back to the last checkpoint, if the config says so, and if a learner is lost, exactly so."""
+        """Train; on divergence go back to the last checkpoint, if the config says so, and if a learner is lost,
+        exactly so."""
         last: Progress | None = None
         if self.config.learning.learners > 1 and self.checkpoints.latest() is None:
             self._save()  # lost learners go back to it
@@ -200,7 +201,8 @@ class Experiment:
         return self.inexact or self.trainer.exact()
 
     def _roll_back(self, error: Diverged) -> None:
-        """Return to the last good checkpoint and skip ahead in the samplers' streams, so that it does not repeat bit for bit."""
+        """Return to the last good checkpoint and skip ahead in the samplers' streams, so that it does not repeat bit
+        for bit."""
         checkpoint = self.checkpoints.latest() if self.config.sentinel.on_nan == "rollback" else None
         self.rollbacks += 1
         times, limit = self.rollbacks, self.config.sentinel.rollbacks

@@ -48,7 +48,8 @@ class RunFolder:
     def create(cls, root: Path, name: str, on_exists: OnExists = "fail", explicit: Path | None = None) -> RunFolder:
         """A locked folder: `explicit`, else a new one `root/name-time-random`.
 
-        If `explicit` holds a run already, on_exists decides: fail, go on with it (see `resuming`), or take a new sibling.
+        If `explicit` holds a run already, on_exists decides: fail, go on with it (see `resuming`), or take a new
+        sibling.
         """
         if explicit is None:
             return cls._unique(Path(root), name)
@@ -64,7 +65,8 @@ class RunFolder:
         if lock is None:
             raise UsageError(_in_use(path))
         raise UsageError(
-            f"{path} already holds a run. Go on with it: --resume {path} (or --on-exists resume); start a new run in a folder "
+            f"{path} already holds a run. Go on with it: --resume {path} (or --on-exists resume); start "
+            f"a new run in a folder "
             "beside it: --on-exists new; or choose another --out."
         )
 
@@ -232,7 +234,8 @@ def _in_use(path: Path) -> str:
     except OSError:
         owner = "another process"
     return (
-        f"{path} is being written by {owner}. Wait for it to end and go on with --resume {path}, or start a run of its own "
+        f"{path} is being written by {owner}. Wait for it to end and go on with --resume {path}, or "
+        f"start a run of its own "
         "with another --out or --on-exists new."
     )
 

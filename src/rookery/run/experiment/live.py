@@ -1,4 +1,5 @@
-"""state.json: what a run is doing, for whoever looks at its folder. Replaced as a whole, at most once a second, never waited for."""
+"""state.json: what a run is doing, for whoever looks at its folder. Replaced as a whole, at most once a second, never
+waited for."""
 
 from __future__ import annotations
 

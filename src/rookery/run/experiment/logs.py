@@ -50,7 +50,8 @@ class TextLog:
     """Handlers of one run; `close` (or leaving the context) removes them and restores the level."""
 
     def __init__(self, path: Path, level: str = "INFO", console: bool = True):
-        """level: DEBUG, INFO, WARN or ERROR, for the file; the console gets warnings and errors. Existing text is kept."""
+        """level: DEBUG, INFO, WARN or ERROR, for the file; the console gets warnings and errors. Existing text is
+        kept."""
         if level.upper() not in LEVELS:
             raise UsageError(f"log level {level!r} is unknown; expected DEBUG, INFO, WARN or ERROR.")
         try:

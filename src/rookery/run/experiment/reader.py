@@ -1,4 +1,5 @@
-"""RunReader: the folder of a run for scripts, studies and dashboards, without torch: reading a hundred runs takes no second.
+"""RunReader: the folder of a run for scripts, studies and dashboards, without torch: reading a hundred runs takes no
+second.
 
     run = RunReader("runs/ppo-CartPole-v1-s0")
     run.status, run.config["algo"]["name"], run.metrics()[-1]["episode/return_mean"]
@@ -48,7 +49,8 @@ class RunReader:
 
     @property
     def status(self) -> str:
-        """running, paused, finished, stopped, preempted, failed; `killed` if it says running and its process is gone."""
+        """running, paused, finished, stopped, preempted, failed; `killed` if it says running and its process is
+        gone."""
         state = self.state
         status = str(state.get("status") or self.summary.get("status") or "unknown")
         return "killed" if status in ("running", "paused") and not _lives(state) else status

@@ -69,7 +69,8 @@ def check_same(saved: Config, given: Config) -> None:
     if changed:
         lines = "\n".join(f"  {key}: {a!r} in the run, {b!r} now" for key, (a, b) in changed.items())
         raise ConfigError(
-            f"the run being resumed had other values:\n{lines}\nA resumed run goes on exactly as it began; start a new one with --out, "
+            f"the run being resumed had other values:\n{lines}\nA resumed run goes on exactly as it began; start a "
+            f"new one with --out, "
             "or take over its weights with --init-from."
         )
 

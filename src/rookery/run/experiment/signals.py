@@ -10,7 +10,7 @@ from types import FrameType, TracebackType
 from typing import Any
 
 SIGNALS = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGINT", "SIGUSR1") if hasattr(signal, name))
-SAME = 0.2  # seconds: signals so close are one request that came on two ways, from a job system to all processes and from its script
+SAME = 0.2  # seconds: signals so close are one request, sent to all processes and again by a scheduler or shell
 
 
 class Preemption:

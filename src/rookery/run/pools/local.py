@@ -28,7 +28,8 @@ class LocalPool:
     def submit(
         self, messages: dict[str, Message], rows: int, *, steps: int | None = None, episodes: int | None = None
     ) -> None:
-        """Every collector: take over the messages, collect `rows` rows. `steps` and `episodes` are what the run still needs."""
+        """Every collector: take over the messages, collect `rows` rows. `steps` and `episodes` are what the run still
+        needs."""
         with one_thread():
             for collector in self.collectors:
                 collector.load(messages)

@@ -1,4 +1,5 @@
-"""ProcessPool: collectors in processes on this machine. Weights and chunks go through shared memory, only what is small through pipes."""
+"""ProcessPool: collectors in processes on this machine. Weights and chunks go through shared memory, only what is
+small through pipes."""
 
 from __future__ import annotations
 
@@ -81,7 +82,8 @@ class PipeLink:
 
     @property
     def _patience(self) -> float:
-        """Seconds without a sign of life: as long as its envs may take, but a process that has not answered yet imports torch first."""
+        """Seconds without a sign of life: as long as its envs may take, but a process that has not answered yet
+        imports torch first."""
         return self._still if self._process.answered else self._still + STARTING
 
     def ready(self, seconds: float = 0.0) -> bool:

@@ -1,7 +1,7 @@
 """RayPool: collectors as actors of a Ray cluster. The only module that imports Ray.
 
-Weights are put into the object store once per round, whatever the number of workers; chunks come back through it. An actor that is gone,
-with its node or alone, is replaced wherever the cluster has room.
+Weights are put into the object store once per round, whatever the number of workers; chunks come back through it. An
+actor that is gone, with its node or alone, is replaced wherever the cluster has room.
 """
 
 from __future__ import annotations
@@ -70,7 +70,8 @@ class Cluster:
         except (OSError, RuntimeError, ValueError) as error:
             self.part()
             raise ConfigError(
-                f"no Ray cluster at pool.cluster={address}: {str(error).strip().rstrip('.')}. Start one with `ray start --head`, or set pool.cluster=local."
+                f"no Ray cluster at pool.cluster={address}: {str(error).strip().rstrip('.')}. Start one with `ray "
+                f"start --head`, or set pool.cluster=local."
             ) from error
         self._mine = True
 
@@ -192,7 +193,8 @@ class ActorLink:
             packed = pack(spec)
         except (pickle.PicklingError, AttributeError, TypeError) as error:
             raise ConfigError(
-                f"the envs cannot be sent to another process ({error}). Name them by env.id=package.module:Class, or use a "
+                f"the envs cannot be sent to another process ({error}). Name them by "
+                f"env.id=package.module:Class, or use a "
                 "factory that is defined at the top of a module."
             ) from error
         self._actor = actor.remote(list(sys.path), packed)
@@ -210,13 +212,15 @@ class ActorLink:
 
     def answer(self, name: str) -> Any:
         errors = self._ray.exceptions
-        # a round may take its time: the watchdog inside the actor ends an env that hangs, and Ray notices nodes that are gone
+        # a round may take its time: the watchdog inside the actor ends an env that hangs, and Ray notices nodes that
+        # are gone
         until = time.monotonic() + (float("inf") if name == "collect" else self._seconds)
         try:
             while not self._ray.wait([self._owed], timeout=LOOK)[0]:
                 if time.monotonic() > until:
                     raise WorkerLost(
-                        f"did not answer within {self._seconds:g} s ({name}). Has the cluster room for it? It wants {self._wants()}"
+                        f"did not answer within {self._seconds:g} s ({name}). Has the cluster room for it? It wants "
+                        f"{self._wants()}"
                     )
                 if name == "start" and self._interrupted():
                     raise WorkerLost(UNREADY)

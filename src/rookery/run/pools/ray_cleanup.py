@@ -1,7 +1,8 @@
 """A program of its own, started with a folder by the process that made it: removes the folder when its input ends.
 
-Its input is a pipe from that process, so it comes to its turn however that ended. If nothing was written into it, that process was
-killed, and whoever still has files open in the folder is ended, too: Ray's agents would otherwise live on for a minute.
+Its input is a pipe from that process, so it comes to its turn however that ended. If nothing was written into it, that
+process was killed, and whoever still has files open in the folder is ended, too: Ray's agents would otherwise live on
+for a minute.
 """
 
 from __future__ import annotations

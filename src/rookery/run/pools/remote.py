@@ -1,13 +1,16 @@
-"""Remote pools: collectors in processes of their own, here or on other machines. What they share; how a worker is reached is a `WorkerLink`.
+"""Remote pools: collectors in processes of their own, here or on other machines. What they share; how a worker is
+reached is a `WorkerLink`.
 
-Asynchronous (`pool.mode=async`): a worker gets its next request, with the newest weights, as soon as its chunk is here, between two
-updates if need be; chunks are handed on as they come. Then it depends on timing which weights collected what.
+Asynchronous (`pool.mode=async`): a worker gets its next request, with the newest weights, as soon as its chunk is
+here, between two updates if need be; chunks are handed on as they come. Then it depends on timing which weights
+collected what.
 
 Longer than 300 links because rounds, asynchronous request and the renewal of workers share the same few lists.
 
-A round: the weights are published once, every worker gets its request, and the chunks come back in the order of the workers, so that
-what is learnt is bit for bit what one process would have learnt. A worker that dies or hangs is replaced and given the same
-request again: what it had collected in that round was never counted. Its episodes and random streams are new ones.
+A round: the weights are published once, every worker gets its request, and the chunks come back in the order of the
+workers, so that what is learnt is bit for bit what one process would have learnt. A worker that dies or hangs is
+replaced and given the same request again: what it had collected in that round was never counted. Its episodes and
+random streams are new ones.
 """
 
 from __future__ import annotations
@@ -114,7 +117,8 @@ class RemotePool:
         self._behind = False
 
     def _submit_idle(self, messages: dict[str, Message], rows: int, left: int | None) -> None:
-        """CollectRequest for those who have none. `left`: steps that the run still needs; no more than those are ever asked for."""
+        """CollectRequest for those who have none. `left`: steps that the run still needs; no more than those are ever
+        asked for."""
         idle = [w for w in range(len(self)) if w not in self._requests]
         if not idle:
             return
@@ -234,7 +238,8 @@ class RemotePool:
             self._links[w].end(0.0)
             if not borne:
                 raise EnvError(
-                    f"{told}, {patience.failures} times in a row (env.faults.renewals={self.config.env.faults.renewals}). "
+                    f"{told}, {patience.failures} times in a row "
+                    f"(env.faults.renewals={self.config.env.faults.renewals}). "
                     "Nothing was learnt from its last round."
                 )
             self._renewed[w] += 1
@@ -319,7 +324,8 @@ class RemotePool:
     def state(self) -> dict[str, Any]:
         """As every pool saves it: a run may go on in another one. The generators' states go back to the streams.
 
-        Asynchronously, chunks that wait are not part of it: a resumed run goes on without those steps, and never counts them.
+        Asynchronously, chunks that wait are not part of it: a resumed run goes on without those steps, and never
+        counts them.
         """
         if self._saved is not None:
             return self._saved  # nobody has gone on from it yet

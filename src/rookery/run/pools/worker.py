@@ -1,7 +1,8 @@
-"""CollectorWorker: one collector with copies of the networks, in a process that is not the learner's. The same object in every remote pool.
+"""CollectorWorker: one collector with copies of the networks, in a process that is not the learner's. The same object
+in every remote pool.
 
-A worker answers requests by name, `do_collect`, `do_state` and so on. It is made from a `WorkerSpec` alone; weights, scheduled numbers and,
-after a resume, the states of its random generators come with the request.
+A worker answers requests by name, `do_collect`, `do_state` and so on. It is made from a `WorkerSpec` alone; weights,
+scheduled numbers and, after a resume, the states of its random generators come with the request.
 """
 
 from __future__ import annotations

@@ -61,7 +61,8 @@ class Window:
 
 
 class EpisodeMeter:
-    """Return, length and success (where infos tell `is_success`) over the last `window` episodes; own numbers go to `custom`."""
+    """Return, length and success (where infos tell `is_success`) over the last `window` episodes; own numbers go to
+    `custom`."""
 
     def __init__(self, window: int, custom: CustomMeter | None = None):
         self.returns, self.lengths, self.successes = Window(window), Window(window), Window(window)
@@ -181,7 +182,8 @@ class UpdateMeter:
 
 
 class CustomMeter:
-    """What users record under a name: mean, min and max of numbers since the last report; of anything else the last one."""
+    """What users record under a name: mean, min and max of numbers since the last report; of anything else the last
+    one."""
 
     def __init__(self) -> None:
         self._seen: dict[str, list[float]] = {}  # count, sum, min, max

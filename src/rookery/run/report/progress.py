@@ -105,7 +105,8 @@ class Progress:
         return [] if self._run is None else self._run.foreach_env(name, *args, **kwargs)
 
     def record(self, name: str, value: Any) -> None:
-        """A number of your own: its mean, min and max appear in the next report. Or a Histogram, Image, Video or Table."""
+        """A number of your own: its mean, min and max appear in the next report. Or a Histogram, Image, Video or
+        Table."""
         if self._run is not None:
             self._run.record(name, value)
 
@@ -119,12 +120,14 @@ class Progress:
         return None if self._run is None else self._run.evaluate()
 
     def seat(self, agent: str, weights: Mapping[str, float]) -> None:
-        """Who sits for an agent in the episodes that begin from now on: player → weight, of those that its `seats:` names."""
+        """Who sits for an agent in the episodes that begin from now on: player → weight, of those that its `seats:`
+        names."""
         if self._run is not None:
             self._run.seat(agent, weights)
 
     def pause(self) -> AbstractContextManager[None]:
-        """`with progress.pause(): …`: time that counts for no limit and no rate, such as that of a question to somebody."""
+        """`with progress.pause(): …`: time that counts for no limit and no rate, such as that of a question to
+        somebody."""
         return nullcontext() if self._run is None else self._run.pause()
 
 

@@ -82,7 +82,8 @@ class Sentinel:
         bad = [name for name, tensor in tensors if not bool(torch.isfinite(tensor).all())]
         if bad:
             raise Diverged(
-                f"learning diverged by update {update}: {', '.join(bad)} hold numbers that are not finite. Lower the learning rate, "
+                f"learning diverged by update {update}: {', '.join(bad)} hold numbers that are not finite. Lower the "
+                f"learning rate, "
                 "clip gradients (algo.max_grad_norm) or look at the scale of rewards and observations."
             )
 
@@ -131,7 +132,8 @@ class Sentinel:
 
 
 def save_batch(folder: Path, batch: Tree, numbers: dict[str, float], update: int) -> Path:
-    """A folder with the batch as safetensors (read it with `rookery.run.checkpoints.statefile.read_state`) and its metrics as JSON."""
+    """A folder with the batch as safetensors (read it with `rookery.run.checkpoints.statefile.read_state`) and its
+    metrics as JSON."""
     number = 0
     while (
         path := folder / f"update-{update}{f'-{number}' if number else ''}"

@@ -35,13 +35,15 @@ class Sink:
         """One report: "steps" and metric → value. The record must not be changed."""
 
     def tick(self, steps: int) -> None:
-        """After every round, which may be one env step: it must return at once. It is called only if it is overridden."""
+        """After every round, which may be one env step: it must return at once. It is called only if it is
+        overridden."""
 
     def note(self, text: str) -> None:
         """One line for people that stays, such as how updates are executed."""
 
     def busy(self, text: str) -> AbstractContextManager[Callable[[str], None]]:
-        """Around what takes its time (compiling); what it gives is called with the closing line. By default both are notes."""
+        """Around what takes its time (compiling); what it gives is called with the closing line. By default both are
+        notes."""
         self.note(text)
         return nullcontext(self.note)
 

@@ -1,7 +1,7 @@
 """Console: the live view of a run on a terminal; without one (CI, pipes), now and then an aligned plain line.
 
-Drawing costs milliseconds, so it is bounded by the clock and not by the number of reports: at most four pictures or half a
-line per second. It writes to stderr, which leaves stdout to results.
+Drawing costs milliseconds, so it is bounded by the clock and not by the number of reports: at most four pictures or
+half a line per second. It writes to stderr, which leaves stdout to results.
 """
 
 from __future__ import annotations

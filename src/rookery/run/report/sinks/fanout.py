@@ -81,7 +81,8 @@ class _Guarded:
 
 
 class Sinks:
-    """A list of sinks as one. A sink that raises is warned about once, tried again, and after a few times switched off."""
+    """A list of sinks as one. A sink that raises is warned about once, tried again, and after a few times switched
+    off."""
 
     def __init__(self, sinks: Iterable[Sink]):
         self._sinks = [_Guarded(sink) for sink in checked(sinks)]
@@ -150,8 +151,8 @@ class Sinks:
 class Background(Sink):
     """Runs a slow sink in a thread of its own, so that neither its import nor its disk or server makes the run wait.
 
-    If it cannot keep up, reports are dropped and counted. An error appears in the next `report`. Ticks, notes and states stay with sinks that
-    are not in the background: a state would be that of another moment.
+    If it cannot keep up, reports are dropped and counted. An error appears in the next `report`. Ticks, notes and
+    states stay with sinks that are not in the background: a state would be that of another moment.
     """
 
     def __init__(self, sink: Sink, size: int = 256, grace: float = 5.0):

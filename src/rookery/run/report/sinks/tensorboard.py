@@ -40,7 +40,8 @@ class TensorBoard(Sink):
         self._writer = SummaryWriter(str(target), purge_step=purge, flush_secs=10)
 
     def report(self, record: Record) -> None:
-        """All numbers in one event: one event for each would keep the interpreter from a fast run for up to a fifth of its time."""
+        """All numbers in one event: one event for each would keep the interpreter from a fast run for up to a fifth of
+        its time."""
         step = int(record["steps"])
         numbers = self._summary()
         for name, value in record.items():
