@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from rookery.core.system.cpus import bound_libraries
 from rookery.core.system.imports import lasting
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 _PUBLIC = {  # name → module that defines it
     "Actor": "rookery.acting.actor",

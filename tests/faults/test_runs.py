@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 import torch
 
+import rookery
 from faults.commands import (
     DQN,
     WALK,
@@ -122,7 +123,7 @@ def test_a_checkpoint_of_another_format_is_refused_and_names_both_versions(cli: 
     for words in (["eval", "run"], ["train", "--resume", "run"]):
         ended = cli(*words)
         assert ended.code == 4
-        assert "has checkpoint format 99 (written by Rookery 0.1.0)" in ended.err
+        assert f"has checkpoint format 99 (written by Rookery {rookery.__version__})" in ended.err
         assert "reads format 1, 2 and 3. Use the version that wrote it." in ended.err
     assert checkpoint(copy, 120).is_dir()
 

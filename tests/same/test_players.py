@@ -120,6 +120,15 @@ def test_hindsight_of_a_player_gives_rewards_for_the_goals_it_reached():
     assert sum(int((batch["reward"] == 0.0).sum()) for batch in batches) > 8
 
 
+def test_rewards_in_hindsight_go_through_the_wrappers_of_rewards():
+    scaled = {**GOALS, "env": {**GOALS["env"], "wrappers": [{"name": "reward_scale", "kwargs": {"factor": 10.0}}]}}
+    with Trainer(load_config(tree=scaled)) as trainer:
+        for _ in range(60):
+            trainer.round()
+        batches = [trainer.players["one"].store.sample()[0] for _ in range(8)]
+    assert {float(reward) for batch in batches for reward in batch["reward"]} == {-10.0, 0.0}
+
+
 def test_a_player_learns_from_demonstrations_beside_its_own_steps(tmp_path):
     record, rng = Replay(200), np.random.default_rng(0)
     for step in range(60):
@@ -163,3 +172,4 @@ def test_an_env_with_one_agent_may_have_named_players():
     assert last.metrics["player/two/return_mean"] > 0
     assert trainer.players["one"].learner.updates > 20
     assert trainer.players["two"].learner.updates == 0
+    assert trainer.players["one"].store.metrics()["fill"] < 0.9  # rows in which it did not sit are not kept

@@ -96,6 +96,8 @@ class Trainer:
                 yield from self._turn()
             if self.reason is not None and self.closed_at != self.steps:
                 yield self.close()
+                if self.saving:  # asked for in the closing report
+                    self.after_round(self.ticks)
             for name in sorted(set(self.config.train.stop) - self._seen):
                 log.warning("train.stop waits for %r, but no report had such a metric", name)
             self.callbacks.call("run_end", self.progress(finished=self.reason or self.interrupted()))
@@ -360,9 +362,11 @@ class Trainer:
     def pause(self) -> Iterator[None]:
         """Time that counts for no limit and no rate."""
         self.on_pause(True)
-        with self.meters.paused():
-            yield
-        self.on_pause(False)
+        try:
+            with self.meters.paused():
+                yield
+        finally:
+            self.on_pause(False)
 
     def foreach_worker(self, fn: Callable[[Any], Any]) -> list[Any]:
         return self.pool.foreach_worker(fn)

@@ -39,7 +39,7 @@ def main() -> None:
     overrides = [f"{key}={value}" for key, value in WORDS.items()]
     Experiment(algo="dqn", env="rookery/ProbeNested-v0", overrides=overrides, out=folder).train()
     found = {which: evaluate_run(folder, checkpoint=which) for which in ("last", "best")}
-    for name in (".lock", "log.txt"):
+    for name in (".lock", "log.txt", "state.json"):
         (folder / name).unlink()
     (folder / "summary.json").write_text(json.dumps(_portable(folder), indent=1) + "\n")
     (folder / "expected.json").write_text(json.dumps({which: e["returns"] for which, e in found.items()}) + "\n")

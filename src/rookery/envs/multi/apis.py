@@ -13,7 +13,7 @@ Nothing here imports PettingZoo: an env only has to behave like one of its envs.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -67,6 +67,11 @@ class ApiAdapter(ABC):
     @abstractmethod
     def step(self, actions: dict[str, Any]) -> Told:
         """Act for those, and only those, who must."""
+
+    def method(self, name: str) -> Callable[..., Any] | None:
+        """A method of the env, as its agents know it; None if there is none."""
+        found = getattr(self.env, name, None)
+        return found if callable(found) else None
 
     def last(self, agent: str) -> tuple[Any, float]:
         """(observation or None, reward) of an agent who waits when the episode is cut, as far as they were not told

@@ -181,8 +181,7 @@ class Agents(MultiEnv):
         return [value(*args, **kwargs) if callable(value) else value for value in found]
 
     def method(self, name: str) -> Callable[..., Any] | None:
-        found = getattr(self.envs[0], name, None)
-        return found if callable(found) else None
+        return self._tables[0].adapter.method(name)
 
     def close(self) -> None:
         self.on_close()

@@ -5,9 +5,11 @@ A reward is clipped or scaled as the env tells it: with `turns` once per turn of
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import gymnasium
+import numpy as np
 from gymnasium import spaces
 
 from rookery.core.errors import ConfigError
@@ -49,6 +51,12 @@ class Wrapped(ApiAdapter):
         obs, reward = self.inner.last(agent)
         paid = self._layers[agent].pay(reward)
         return None if obs is None else self._layers[agent].see(obs), paid
+
+    def method(self, name: str) -> Callable[..., Any] | None:
+        inner, layer = self.inner.method(name), next(iter(self._layers.values()))
+        if inner is None or name != "compute_reward":
+            return inner
+        return lambda achieved, desired, info: layer.rewards(np.asarray(inner(achieved, desired, info)))
 
     def _through(self, told: Told) -> Told:
         """Whoever is unknown here is told to nobody else: the table says so."""

@@ -6,7 +6,7 @@ each has an `optimum`: the best mean return of every agent, worked out by hand.
     Visitors   parallel   one agent leaves early, one appears late, one stays
     Shifts     dict       one agent sees every step, the other every third; `__all__` ends it while somebody waits
 
-Paths: `rookery.envs.tasks.games:Pairing` with the `env.api` above.
+Ids: `rookery/Pairing-v0` and so on, with the `env.api` above.
 They speak PettingZoo's APIs without needing PettingZoo.
 """
 

@@ -75,6 +75,8 @@ class Collector:
         self.time_env = self.time_act = 0  # nanoseconds
         self._fixed = {name: not self.seats.changing(name) for name in self.rows}
         self._all_fixed = all(self._fixed.values())
+        for name, rows in self.rows.items():
+            rows.waits = rows.waits or not self._fixed[name]  # who is not always seated waits as well
         self._asked: dict[str, Asked] = {}  # player → where it must act next
         self._ready = False
 

@@ -248,12 +248,14 @@ class Experiment:
         if checkpoint is None:
             log.warning("%s holds no checkpoint: the run starts again from its beginning", folder.path)
             return None
+        if checkpoint.manifest.format < 3 and any(player.prefix for player in self.config.players.values()):
+            self.inexact = "begun before 0.2, when replays and β of named players followed other counts"
         return checkpoint.load()
 
     def _restore(self, saved: dict[str, Any]) -> None:
         self.trainer.restore(saved)
         experiment = saved["experiment"]
-        self.inexact, self.rollbacks = experiment["inexact"], int(experiment["rollbacks"])
+        self.inexact, self.rollbacks = experiment["inexact"] or self.inexact, int(experiment["rollbacks"])
         self.resumed_from = [*experiment["resumed_from"], self.trainer.steps]
         if changed := difference(experiment["machine"], fingerprint()):
             self.inexact = self.inexact or f"resumed with {changed}"

@@ -44,7 +44,7 @@ class WorkerSpec:
 
 @dataclass(slots=True)
 class CollectRequest:
-    """One round of one station."""
+    """One round of one worker."""
 
     messages: dict[str, Message]
     rows: int
