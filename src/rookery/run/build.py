@@ -37,7 +37,7 @@ from rookery.run.execution import cache_of, choose_mode, device_of
 from rookery.run.players import Player, Players
 from rookery.run.pools.local import LocalPool
 from rookery.run.pools.remote import RemotePool
-from rookery.run.pools.worker import WorkerSpec
+from rookery.run.pools.worker import CollectorWorker, WorkerSpec
 from rookery.run.spaces import Spaced, Spaces
 
 EnvFactory = Callable[..., Any]
@@ -305,6 +305,42 @@ def build_worker(spec: WorkerSpec, streams: Streams) -> tuple[dict[str, Learner]
     players = build_players(config, env, seats, streams, None)
     collector = build_collector(players, env, seats, spec.worker, streams)
     return {name: player.learner for name, player in players.items()}, collector
+
+
+def add_player(parts: Parts, config: Config, name: str, mode: Any = None, folder: Path | None = None) -> Player:
+    """Build a player that `config` has and the run has not, and seat it in every collector of the pool."""
+    seats, pool = seating(config, parts.spaces), parts.pool
+    agents = agents_of(seats, name)
+    specs = parts.spaces.obs_spec[agents[0]], parts.spaces.action_spec[agents[0]]
+    with told_of(config, name):
+        player = build_player(config, name, specs, parts.streams, {name: mode})
+    player.columns = config.env.num * len(agents) * config.pool.workers
+    if config.players[name].train:
+        player.store = build_store(player, pool.known_env, folder)
+    if isinstance(pool, LocalPool):
+        for collector in pool.collectors:
+            _seat(collector, player, seats, parts.streams)
+    else:
+        spec = partial(WorkerSpec, build_worker, config, factory=parts.env_factory)
+        pool.add_player(config, name, player.learner, spec, extend_worker)
+    parts.players[name] = player
+    return player
+
+
+def _seat(collector: Collector, player: Player, seats: Chances, streams: Streams) -> None:
+    rows = _rows(player, collector.env, seats, collector.index, greedy=False)
+    collector.add(player.name, rows, seats, streams.numpy(f"seats/{collector.index}"))
+
+
+def extend_worker(worker: CollectorWorker, config: Config, name: str) -> None:
+    """In the process of a remote worker: a player that `config` has and the worker has not."""
+    env = worker.collector.env
+    seats = seating(config, env)
+    agents = agents_of(seats, name)
+    specs = env.obs_spec[agents[0]], env.action_spec[agents[0]]
+    player = build_player(config, name, specs, worker.streams, None)
+    _seat(worker.collector, player, seats, worker.streams)
+    worker.learners[name] = player.learner
 
 
 def remote_pool(

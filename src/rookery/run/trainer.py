@@ -23,10 +23,11 @@ from rookery.acting.actor import Messages
 from rookery.core.chunk import Chunk, Collected
 from rookery.core.errors import ConfigError, UsageError
 from rookery.learning.learner import Outputs
-from rookery.run.build import EnvFactory, Parts, build_parts
+from rookery.run.build import EnvFactory, Parts, add_player, build_parts
 from rookery.run.callbacks.base import Callback, Callbacks
 from rookery.run.checkpoints.checkpoints import Checkpoints
 from rookery.run.config.config import Config
+from rookery.run.config.resolve import load_config
 from rookery.run.config.sections import PoolConfig, TrainConfig
 from rookery.run.evaluate import Evaluator
 from rookery.run.machine import settings
@@ -79,9 +80,14 @@ class Trainer:
         self._pending: dict[str, float] = {}  # evaluation metrics for the next report
         self._evaluator = Evaluator(self.parts)
         self._times = (0, 0)
-        # whoever learns does so at its own pace: a rollout is complete after a whole number of rounds
+        self.folder: Path | None = None  # of the run, if it has one
+        self.added: dict[str, dict[str, Any]] = {}  # players that a callback added: their sections and seats
+        self._set_rows()
+
+    def _set_rows(self) -> None:
+        """Whoever learns does so at its own pace: a rollout is complete after a whole number of rounds."""
         self.rows = math.gcd(*(player.rows for player in self.players.values() if player.store is not None))
-        self._room = self.rows * config.env.num * config.pool.workers  # steps of a full round
+        self._room = self.rows * self.config.env.num * self.config.pool.workers  # steps of a full round
 
     # --- the loop ---
 
@@ -358,6 +364,29 @@ class Trainer:
             )
         self.seating = {**self.seating, agent: {name: float(weight) for name, weight in weights.items()}}
 
+    def add_player(
+        self, name: str, sections: Mapping[str, Any], seats: Mapping[str, float], *, mode: str | None = None
+    ) -> None:
+        """Another player from the next round on; `mode`: how its updates are executed in a run that is resumed."""
+        if not any(player.prefix for player in self.players.values()):
+            raise UsageError("a player is added beside those that `players:` names, but this run names none")
+        if name in self.players:
+            raise UsageError(f"there is a player {name!r} already: this run has {', '.join(self.players)}")
+        tree = self.config.dump()
+        tree["players"][name] = dict(sections)
+        known = dict(
+            self.config.seats or {agent: {next(iter(self.players)): 1.0} for agent in self.parts.spaces.agents}
+        )
+        for agent, weight in seats.items():
+            known[agent] = {**known.get(agent, {}), name: weight}
+        config = load_config(tree=tree | {"seats": known})
+        add_player(self.parts, config, name, mode, self.folder)
+        self.config = self.parts.config = config
+        self.added[name] = {"sections": dict(sections), "seats": dict(seats)}
+        self._evaluator.close()
+        self._evaluator = Evaluator(self.parts)
+        self._set_rows()
+
     @contextmanager
     def pause(self) -> Iterator[None]:
         """Time that counts for no limit and no rate."""
@@ -423,12 +452,16 @@ class Trainer:
             "knobs": self.players.knob_values(),
             "mode": self.players.modes(),
             "seating": self.seating,
+            "added": self.added,
             "gaps": {name: sorted(player.gaps) for name, player in self.players.items()},
         }
         return {"run": run} | {name: thing.state() for name, thing in self._stateful().items()}
 
     def restore(self, state: dict[str, Any]) -> None:
         run = state["run"]
+        for name, player in run.get("added", {}).items():
+            if name not in self.players:
+                self.add_player(name, player["sections"], player["seats"], mode=run["mode"][name])
         self.steps, self.episodes = int(run["steps"]), int(run["episodes"])
         self.worker_steps, self.best = [int(n) for n in run["worker_steps"]], run["best"]
         self.evaluation = None if run["evaluation"] is None else Evaluation(**run["evaluation"])

@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from rookery import Callback, Experiment, Trainer, UsageError, load_config
+from rookery import Callback, Experiment, RookeryError, Trainer, UsageError, load_config
 
 TREE = {
     "env": {"id": "rookery/Pairing-v0", "api": "parallel", "num": 2},
@@ -131,3 +131,70 @@ def test_a_callback_can_save_and_evaluate(tmp_path):
     assert asks.saved == ["step-000000000100"]
     assert asks.result.steps == 100
     assert len(asks.result.returns) == 2
+
+
+class Add(Callback):
+    """Somebody comes after 100 steps."""
+
+    def report(self, progress):
+        if progress.steps == 100:
+            progress.add_player("late", {"algo": {"name": "dqn", "lr": 0.01}}, {"left": 3.0})
+
+
+def test_an_added_player_sits_and_learns():
+    ends = Ends()
+    trainer, reports = trained([Add(), ends])
+    assert "late" in {end.info["seats"]["left"] for end in ends.ended[-20:]}
+    assert trainer.players["late"].learner.updates > 20
+    assert trainer.players["late"].algo.config.lr.start == 0.01
+    assert "player/late/return_mean" in reports[-1].metrics
+
+
+@pytest.mark.parametrize("pool", ["local", pytest.param("process", marks=pytest.mark.slow)])
+def test_a_run_with_an_added_player_resumes_to_the_bit_in_every_pool(pool, tmp_path):
+    words = [f"pool={pool}", "pool.workers=2"]
+    whole, _ = trained([Add()], "pool.workers=2")
+    config = load_config(tree=TREE, overrides=words)
+    with Trainer(config, callbacks=[Add()]) as first:
+        for progress in first:
+            if progress.steps >= 200:
+                first.save(tmp_path)
+                break
+    with Trainer(config, callbacks=[Add()]) as second:
+        second.load(tmp_path)
+        assert list(second.players) == ["one", "guest", "right", "late"]
+        for _ in second:
+            pass
+        assert second.players.weights_sha256() == whole.players.weights_sha256()
+
+
+@pytest.mark.parametrize(
+    ("name", "sections", "seats", "sentence"),
+    [
+        ("one", {}, {"left": 1}, "a player 'one' already"),
+        ("late", {"algo": {"name": "dnq"}}, {"left": 1}, "dnq"),
+        ("late", {}, {"middle": 1}, "an agent 'middle'"),
+        ("late", {}, {}, "has no seat"),
+    ],
+)
+def test_a_player_that_cannot_be_is_refused_and_nothing_is_changed(name, sections, seats, sentence):
+    with Trainer(load_config(tree=TREE)) as trainer:
+        with pytest.raises(RookeryError, match=sentence):
+            trainer.progress().add_player(name, sections, seats)
+        assert list(trainer.players) == ["one", "guest", "right"]
+        trainer.round()
+
+
+WITHOUT = ["players=null", "seats=null", "env.id=rookery/Verdicts-v0", "env.api=turns"]
+
+
+def test_a_run_that_names_no_player_adds_none():
+    with (
+        Trainer(
+            load_config(
+                tree=TREE, overrides=["players=null", "seats=null", "env.id=rookery/Verdicts-v0", "env.api=turns"]
+            )
+        ) as trainer,
+        pytest.raises(UsageError, match="this run names none"),
+    ):
+        trainer.add_player("late", {}, {"left": 1.0})

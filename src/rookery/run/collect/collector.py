@@ -26,7 +26,7 @@ from rookery.envs.multi.one_agent import at_table
 from rookery.envs.vector import Step, VectorEnv
 from rookery.run.collect.chunks import copied, joined
 from rookery.run.collect.rows import Asked, Rows
-from rookery.run.collect.seats import Seats
+from rookery.run.collect.seats import Chances, Seats
 
 
 @dataclass(slots=True)
@@ -73,12 +73,24 @@ class Collector:
         self.on_step: Callable[[Collector, Step], None] | None = None  # hook of callbacks that want every step
         self.beat: Callable[[], None] | None = None  # after every row: whoever watches sees that it moves
         self.time_env = self.time_act = 0  # nanoseconds
+        self._note_seats()
+        self._asked: dict[str, Asked] = {}  # player → where it must act next
+        self._ready = False
+
+    def _note_seats(self) -> None:
         self._fixed = {name: not self.seats.changing(name) for name in self.rows}
         self._all_fixed = all(self._fixed.values())
         for name, rows in self.rows.items():
             rows.waits = rows.waits or not self._fixed[name]  # who is not always seated waits as well
-        self._asked: dict[str, Asked] = {}  # player → where it must act next
-        self._ready = False
+
+    def add(self, name: str, rows: Rows, chances: Chances, rng: np.random.Generator | None) -> None:
+        """Another player, who may sit from the next episodes on; `rng` draws seats where nobody had to before."""
+        self.rows[name] = rows
+        self.seats.extend(chances, rng)
+        self._note_seats()
+        if self._ready:
+            self._look()
+            rows.see(self.env.obs, self._asked[name])
 
     @property
     def actor(self) -> Actor:

@@ -27,15 +27,24 @@ class Seats:
 
     def __init__(self, chances: Chances, num: int, rng: np.random.Generator | None, *, noted: bool = True):
         """`noted`: ended episodes say who sat where, as is wanted of players that have names."""
-        self.chances, self.num, self.rng, self._noted = chances, num, rng, noted
-        self._edges = {agent: np.cumsum(list(weights.values())) for agent, weights in chances.items()}
+        self.num, self.rng, self._noted = num, rng, noted
+        self._know(chances)
         likely = {agent: int(np.argmax(list(weights.values()))) for agent, weights in chances.items()}
         self._now = {
             agent: np.full(num, k) for agent, k in likely.items()
         }  # number of the player among the agent's own
-        self._number = {agent: {name: k for k, name in enumerate(weights)} for agent, weights in chances.items()}
         for i in range(num):
             self.draw(i)
+
+    def _know(self, chances: Chances) -> None:
+        self.chances = chances
+        self._edges = {agent: np.cumsum(list(weights.values())) for agent, weights in chances.items()}
+        self._number = {agent: {name: k for k, name in enumerate(weights)} for agent, weights in chances.items()}
+
+    def extend(self, chances: Chances, rng: np.random.Generator | None) -> None:
+        """Further players for some agents, named behind those that are known; they sit from the next episodes on."""
+        self.rng = self.rng or rng
+        self._know(chances)
 
     def agents(self, player: str) -> list[str]:
         """All for whom the player may ever sit, in the order of the env."""

@@ -131,7 +131,7 @@ class Experiment:
 
     def _run(self, preemption: Preemption, saved: dict[str, Any] | None) -> Result:
         trainer, folder = self.trainer, self.folder
-        trainer.sentinel.folder = folder.offending
+        trainer.sentinel.folder, trainer.folder = folder.offending, folder.path
         trainer.interrupted = lambda: f"signal {preemption.requested}" if preemption.requested else None
         trainer.pool.interrupted = trainer.interrupted
         trainer.after_round = self._after_round

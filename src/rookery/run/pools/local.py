@@ -8,6 +8,7 @@ from typing import Any
 
 from rookery.acting.actor import Message
 from rookery.core.chunk import Collected
+from rookery.envs.multi.env import MultiEnv
 from rookery.envs.told_calls import Call, told_in
 from rookery.run.collect.collector import Collector
 from rookery.run.machine import one_thread
@@ -43,6 +44,11 @@ class LocalPool:
         """(collector, chunk per player), ordered by collector."""
         done, self._done = self._done, []
         return done
+
+    @property
+    def known_env(self) -> MultiEnv:
+        """One that can be asked for its methods."""
+        return self.collectors[0].env
 
     def foreach_worker(self, fn: Callable[[Any], Any]) -> list[Any]:
         return [fn(collector) for collector in self.collectors]

@@ -62,7 +62,7 @@ class RemotePool:
         self._done: list[tuple[int, Collected]] = []
         self._told: dict[str, tuple[Any, ...]] = {}  # what envs were told, by method: told again to new ones
         self._times = (0, 0)
-        self._behind = True  # the workers do not have the states of the random generators yet
+        self._behind = False  # whether the workers do not have the states of a resumed run's random generators yet
         self._reason = "exact"
         self._saved: dict[str, Any] | None = None
         self._missed: set[int] = set()  # workers of whom a chunk was dropped, for the run is ending
@@ -275,6 +275,28 @@ class RemotePool:
     def _generators(self, w: int) -> dict[str, Any]:
         names = generators_of(self.config, w)
         return {name: self.streams.numpy(name).bit_generator.state for name in names}
+
+    def add_player(
+        self,
+        config: Config,
+        name: str,
+        learner: Learner,
+        make_spec: Callable[..., WorkerSpec],
+        extend: Callable[..., None],
+    ) -> None:
+        """Another player, in every worker that is there and in all that come."""
+        while self._requests and self.asynchronous:
+            if not self._bring():
+                time.sleep(NAP)
+        self.config, self._make_spec = config, make_spec
+        self.learners[name] = learner
+        for w in sorted(set(range(len(self._links))) - self._gone):
+            self._asked(w, "add", extend, config, name)
+
+    @property
+    def known_env(self) -> Any:
+        """One that can be asked for its methods."""
+        return self.spare
 
     # --- what everybody asks of a pool ---
 

@@ -109,6 +109,11 @@ class CollectorWorker:
     def do_call(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
         return list(self.collector.env.call(name, *args, **kwargs))
 
+    def do_add(self, extend: Callable[[CollectorWorker, Config, str], None], config: Config, name: str) -> None:
+        """Another player."""
+        extend(self, config, name)
+        self._names = generators_of(config, self.worker)
+
     def do_apply(self, fn: Callable[[Any], Any]) -> Any:
         return fn(self.collector)
 

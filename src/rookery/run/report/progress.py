@@ -58,6 +58,7 @@ class Controls(Protocol):
     def save_soon(self) -> None: ...
     def evaluate(self) -> Evaluation: ...
     def seat(self, agent: str, weights: Mapping[str, float]) -> None: ...
+    def add_player(self, name: str, sections: Mapping[str, Any], seats: Mapping[str, float]) -> None: ...
     def pause(self) -> AbstractContextManager[None]: ...
 
 
@@ -124,6 +125,11 @@ class Progress:
         names."""
         if self._run is not None:
             self._run.seat(agent, weights)
+
+    def add_player(self, name: str, sections: Mapping[str, Any], seats: Mapping[str, float]) -> None:
+        """Another player from the next round on: its sections as under `players:`, and agent → weight of its seats."""
+        if self._run is not None:
+            self._run.add_player(name, sections, seats)
 
     def pause(self) -> AbstractContextManager[None]:
         """`with progress.pause(): …`: time that counts for no limit and no rate, such as that of a question to
