@@ -82,14 +82,14 @@ class Actor:
         Where `first`, an episode begins and the seat's memory with it.
         """
         state = None if self.memory_spec is None else self._state(len(leaves(obs)[0]), first, seats)
-        given = obs if state is None else {"obs": obs, "state": state}
+        inputs = obs if state is None else {"obs": obs, "state": state}
         reader = self.quiet if greedy else self.reader
-        if self._inputs is None or reader is not self._source or not fits(self._inputs, given):
-            self._prepare(given, reader)
+        if self._inputs is None or reader is not self._source or not fits(self._inputs, inputs):
+            self._prepare(inputs, reader)
         if self._quick is not None:
-            arrays, after = self._quick(given)
+            arrays, after = self._quick(inputs)
         else:
-            arrays, after = self._by_torch(given, first)
+            arrays, after = self._by_torch(inputs, first)
         mask = mask_of(obs) if isinstance(obs, dict) else None
         if self._noise is not None and not greedy:
             self._noise.begin(np.zeros(len(leaves(obs)[0]), bool) if first is None else np.asarray(first, bool))

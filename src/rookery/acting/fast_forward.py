@@ -167,8 +167,8 @@ def quick(outputs: Any, reader: Any, given: Tree, modules: Iterable[Any]) -> Qui
 
 def _checked(run: Quick, given: Tree, out: dict[str, Tensor], after: Tree) -> Quick | None:
     """The program, if it gives what torch gave."""
-    found, state = run(tree_map(lambda t: t.numpy(), given))
-    pairs = [(found[name], t) for name, t in out.items()] + list(zip(leaves(state), leaves(after)))
+    ours, state = run(tree_map(lambda t: t.numpy(), given))
+    pairs = [(ours[name], t) for name, t in out.items()] + list(zip(leaves(state), leaves(after)))
     return run if all(np.allclose(mine, t.numpy(), 1e-3, 1e-5) for mine, t in pairs) else None
 
 

@@ -51,13 +51,13 @@ class Frames:
 
     def after(self, seat: int, obs: Tree) -> Tree:
         """What seat would see if `obs` [*frame] came next in its episode; a copy, nothing changes."""
-        found = []
+        seen = []
         for (memory, stacked), whole, frame in zip(
             self._memory, leaves(self.stacked), leaves(tree_map(lambda _, x: x, self.stacked, obs))
         ):
             frames = np.concatenate([memory[seat, 1:], np.asarray(frame)[None]]) if stacked else np.array(frame)
-            found.append(frames.reshape(whole.shape[1:]))
-        return _built(self.stacked, dict(zip((path for path, _ in walk(self.stacked)), found)))
+            seen.append(frames.reshape(whole.shape[1:]))
+        return _built(self.stacked, dict(zip((path for path, _ in walk(self.stacked)), seen)))
 
     def state(self) -> dict[str, Any]:
         return {"frames": {str(i): memory.copy() for i, (memory, _) in enumerate(self._memory)}}

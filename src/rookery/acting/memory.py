@@ -32,10 +32,10 @@ class Memory:
             tree_map(lambda part: part.__setitem__(index, 0), self.now)
             return
         for path, part in flatten(self.now).items():
-            given = flatten(states).get(path)
+            state = flatten(states).get(path)
             wanted = part[index].shape
-            if given is None or np.shape(given) != wanted:
-                got = "nothing" if given is None else f"shape {np.shape(given)}"
+            if state is None or np.shape(state) != wanted:
+                got = "nothing" if state is None else f"shape {np.shape(state)}"
                 raise UsageError(f"the state {path!r} of these seats must have shape {wanted}, got {got}.")
         tree_copy_into(self.now, index, states)
 

@@ -182,9 +182,9 @@ class ParameterNoise:
     def adapt(self, action: np.ndarray, perturbed_action: np.ndarray) -> float:
         """Move σ towards the wanted distance of the two networks' actions [N, d]; returns the present distance."""
         difference = np.asarray(action, np.float64) - perturbed_action
-        found = float(np.sqrt(np.mean(difference * difference)))
-        self.sigma = self.sigma * self.alpha if found < self.distance else self.sigma / self.alpha
-        return found
+        distance = float(np.sqrt(np.mean(difference * difference)))
+        self.sigma = self.sigma * self.alpha if distance < self.distance else self.sigma / self.alpha
+        return distance
 
     def state(self) -> dict[str, Any]:
         return {"sigma": self.sigma, "perturbed": self.perturbed.clone()}

@@ -113,5 +113,5 @@ class A2C(OnPolicy):
             aux = {"policy_loss": policy, "value_loss": critic, "entropy": bonus}
             return policy + c.value_cost * critic - s.knob.entropy_bonus * bonus, aux
 
-        told = s.minimise("ac", loss) | {"explained_variance": b.explained.mean()}
-        return told | self.curiosity.update(s, b)
+        metrics = s.minimise("ac", loss) | {"explained_variance": b.explained.mean()}
+        return metrics | self.curiosity.update(s, b)

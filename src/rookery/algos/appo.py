@@ -142,6 +142,6 @@ class APPO(OnPolicy):
             aux |= {key: mean_valid(x, b.valid) for key, x in moved.items()}
             return policy + c.value_cost * critic - s.knob.entropy_bonus * bonus, aux
 
-        told = s.minimise("ac", loss)
-        told |= {"ratio": mean_valid(b.ratio, b.valid), "explained_variance": b.explained.mean()}
-        return told | self.curiosity.update(s, b)
+        metrics = s.minimise("ac", loss)
+        metrics |= {"ratio": mean_valid(b.ratio, b.valid), "explained_variance": b.explained.mean()}
+        return metrics | self.curiosity.update(s, b)

@@ -43,8 +43,8 @@ class GradConfig(Section):
             value = getattr(self, name)
             if not used and value != type(self).model_fields[name].default:
                 wanted = "a kind with momentum" if kind else "algo.grad.kind"
-                told = f", {kind} compares with a fixed number" if kind else ""
-                raise ValueError(f"algo.grad.{name}={value:g} would be ignored: set {wanted}{told}")
+                reason = f", {kind} compares with a fixed number" if kind else ""
+                raise ValueError(f"algo.grad.{name}={value:g} would be ignored: set {wanted}{reason}")
         return self
 
     @property
@@ -113,8 +113,8 @@ class Algorithm:
     def _check_memory(self) -> None:
         core = getattr(self.model, "core", None)
         if core is not None and self.recurrent == "no":
-            told = f"model.core is set, but algo.name={self.name} does not learn from sequences."
-            raise ConfigError(f"{told} Use {remembering(self.action_spec.kind)}, or remove model.core.")
+            problem = f"model.core is set, but algo.name={self.name} does not learn from sequences."
+            raise ConfigError(f"{problem} Use {remembering(self.action_spec.kind)}, or remove model.core.")
         if core is None and self.recurrent == "must":
             raise ConfigError(
                 f"algo.name={self.name} needs a memory: set model.core, e.g. model.core.kind=lstm model.core.size=64."
@@ -167,8 +167,8 @@ class Algorithm:
         By default all of the config's schedules; with `algo.warmup` also "random": 1 while actions are drawn
         uniformly, then 0.
         """
-        found = {name: value for name, value in self.config if isinstance(value, Schedule)}
-        return found | ({"random": until(self.config.warmup)} if hasattr(self.config, "warmup") else {})
+        schedules = {name: value for name, value in self.config if isinstance(value, Schedule)}
+        return schedules | ({"random": until(self.config.warmup)} if hasattr(self.config, "warmup") else {})
 
     def rule(self, column: int = 0, columns: int | None = None) -> Rule:
         """How the outputs become an action, for the collector whose first of `columns` columns is `column`."""

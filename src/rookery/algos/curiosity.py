@@ -128,12 +128,12 @@ class Curiosity:
         """Per row: `forward` gives the bonus, `inverse` is −log g(a)."""
         assert self.config is not None
         if self.config.kind == "rnd":
-            found, wanted = net(next_obs)
-            return {"forward": (found - wanted).square().sum(-1)}
+            predicted, wanted = net(next_obs)
+            return {"forward": (predicted - wanted).square().sum(-1)}
         leaf: Leaf = self.action_spec
-        told, found, wanted = net(obs, next_obs, action)
-        inverse = -logp_entropy(leaf.kind, leaf.sizes, told, action)[0]
-        return {"forward": squared(found - wanted).sum(-1), "inverse": inverse}
+        action_params, predicted, wanted = net(obs, next_obs, action)
+        inverse = -logp_entropy(leaf.kind, leaf.sizes, action_params, action)[0]
+        return {"forward": squared(predicted - wanted).sum(-1), "inverse": inverse}
 
     def update(self, s: Any, b: Any) -> dict[str, Tensor]:
         """The bonus's networks learn; b has rows of `prepare`."""
@@ -144,9 +144,9 @@ class Curiosity:
 
         def loss(net: Any) -> tuple[Tensor, dict[str, Tensor]]:
             errors = self.errors(net, b.obs, b.next_obs, b.action)
-            told = {f"curiosity/{name}_loss": mean_valid(error, b.valid) for name, error in errors.items()}
+            losses = {f"curiosity/{name}_loss": mean_valid(error, b.valid) for name, error in errors.items()}
             critic = mean_valid(squared(net.value(b.obs) - b.bonus_target), b.valid)
-            own = sum(share[name] * told[f"curiosity/{name}_loss"] for name in errors)
-            return own + c.value_cost * critic, told | {"curiosity/value_loss": critic}
+            own = sum(share[name] * losses[f"curiosity/{name}_loss"] for name in errors)
+            return own + c.value_cost * critic, losses | {"curiosity/value_loss": critic}
 
         return s.minimise("curiosity", loss) | {"curiosity/bonus": b.bonus.mean()}

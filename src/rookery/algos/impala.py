@@ -119,6 +119,6 @@ class IMPALA(OnPolicy):
             aux = {"policy_loss": policy, "value_loss": critic, "entropy": bonus}
             return policy + c.value_cost * critic - s.knob.entropy_bonus * bonus, aux
 
-        told = s.minimise("ac", loss)
-        told |= {"ratio": mean_valid(b.ratio, b.valid), "explained_variance": b.explained.mean()}
-        return told | self.curiosity.update(s, b)
+        metrics = s.minimise("ac", loss)
+        metrics |= {"ratio": mean_valid(b.ratio, b.valid), "explained_variance": b.explained.mean()}
+        return metrics | self.curiosity.update(s, b)

@@ -84,11 +84,11 @@ class PPG(OnPolicy):
     @classmethod
     def rules(cls, config: Any) -> list[str]:
         c, rows = config.algo, config.env.num * config.pool.workers * config.algo.rollout
-        told, broken = f"env.num × pool.workers × algo.rollout ({c.rollout})", []
+        product, broken = f"env.num × pool.workers × algo.rollout ({c.rollout})", []
         if rows % c.minibatches:
-            broken.append(f"algo.minibatches={c.minibatches} must divide {told} = {rows}. Change one of them.")
+            broken.append(f"algo.minibatches={c.minibatches} must divide {product} = {rows}. Change one of them.")
         if rows * c.phase % c.auxiliary_minibatches:
-            many = f"{told} × algo.phase ({c.phase}) = {rows * c.phase}"
+            many = f"{product} × algo.phase ({c.phase}) = {rows * c.phase}"
             broken.append(
                 f"algo.auxiliary_minibatches={c.auxiliary_minibatches} must divide {many}. Change one of them."
             )
@@ -151,9 +151,9 @@ class PPG(OnPolicy):
             aux = {"entropy": bonus} | {key: mean_valid(x, b.valid) for key, x in moved.items()}
             return surrogate - s.knob.entropy_bonus * bonus, aux
 
-        told = s.minimise("policy", loss)
+        metrics = s.minimise("policy", loss)
         s.minimise("value", lambda value: mean_valid(squared(value(b.obs) - b.target), b.valid))
-        return told | {"explained_variance": b.explained.mean()} | self.curiosity.update(s, b)
+        return metrics | {"explained_variance": b.explained.mean()} | self.curiosity.update(s, b)
 
     def auxiliary(self, s: Any, b: Any) -> dict[str, Tensor]:
         c, leaf = self.config, self.action_spec
@@ -164,6 +164,6 @@ class PPG(OnPolicy):
             kl = mean_valid(divergence(leaf.kind, leaf.sizes, b.old, params, mask_of(b.obs)), b.valid)
             return critic + c.clone * kl, {"auxiliary/value_loss": critic, "auxiliary/kl": kl}
 
-        told = s.minimise("policy", joint, by="auxiliary")
+        metrics = s.minimise("policy", joint, by="auxiliary")
         s.minimise("value", lambda value: mean_valid(squared(value(b.obs) - b.target), b.valid))
-        return told
+        return metrics

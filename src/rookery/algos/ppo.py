@@ -94,10 +94,10 @@ class PPO(OnPolicy):
         if c.rollout % length:
             return [f"algo.sequence={length} must divide algo.rollout={c.rollout}. Change one of them."]
         parts = columns * (c.rollout // length)
-        told = f"sequences per rollout ({c.rollout // length})" if memory else f"algo.rollout ({c.rollout})"
+        factor = f"sequences per rollout ({c.rollout // length})" if memory else f"algo.rollout ({c.rollout})"
         if parts % c.minibatches:
             return [
-                f"algo.minibatches={c.minibatches} must divide env.num × pool.workers × {told} = {parts} into equal "
+                f"algo.minibatches={c.minibatches} must divide env.num × pool.workers × {factor} = {parts} into equal "
                 "parts. Change algo.minibatches or algo.rollout."
             ]
         return []
@@ -156,5 +156,5 @@ class PPO(OnPolicy):
             aux |= {key: mean_valid(x, b.valid) for key, x in moved.items()}
             return policy + c.value_cost * critic - s.knob.entropy_bonus * bonus, aux
 
-        told = s.minimise("ac", loss) | {"explained_variance": b.explained.mean()}
-        return told | self.curiosity.update(s, b)
+        metrics = s.minimise("ac", loss) | {"explained_variance": b.explained.mean()}
+        return metrics | self.curiosity.update(s, b)

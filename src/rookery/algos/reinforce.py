@@ -114,8 +114,8 @@ class Reinforce(OnPolicy):
             bonus = mean_valid(entropy, b.valid)
             return mean_valid(-b.advantage * logp, b.valid) - s.knob.entropy_bonus * bonus, {"entropy": bonus}
 
-        told = s.minimise("policy", loss)
+        metrics = s.minimise("policy", loss)
         if self.config.baseline:
             s.minimise("value", lambda value: mean_valid(squared(value(b.obs) - b.target), b.valid))
-        told |= {"return_to_go": mean_valid(b.target, b.valid), "used": b.used.mean()}
-        return told | self.curiosity.update(s, b)
+        metrics |= {"return_to_go": mean_valid(b.target, b.valid), "used": b.used.mean()}
+        return metrics | self.curiosity.update(s, b)

@@ -79,8 +79,8 @@ class TRPO(OnPolicy):
     def rules(cls, config: Any) -> list[str]:
         c, columns = config.algo, config.env.num * config.pool.workers
         if columns * c.rollout % c.minibatches:
-            told = f"env.num × pool.workers × algo.rollout ({c.rollout}) = {columns * c.rollout}"
-            return [f"algo.minibatches={c.minibatches} must divide {told} into equal parts. Change one of them."]
+            rows = f"env.num × pool.workers × algo.rollout ({c.rollout}) = {columns * c.rollout}"
+            return [f"algo.minibatches={c.minibatches} must divide {rows} into equal parts. Change one of them."]
         return []
 
     @classmethod
@@ -110,11 +110,11 @@ class TRPO(OnPolicy):
 
     def learn(self, learner: Learner, batch: dict[str, Tree], rng: np.random.Generator) -> Iterator[list[Outputs]]:
         rows = learner.prepare(batch)
-        told = [self.move(learner, rows)]
+        moved = [self.move(learner, rows)]
         for _ in range(self.config.epochs):
             for part in shuffled(rows, self.config.minibatches, rng):
-                yield [*told, *learner.step(part)]
-                told = []
+                yield [*moved, *learner.step(part)]
+                moved = []
 
     def move(self, learner: Learner, rows: dict[str, Any]) -> Outputs:
         """The policy's step."""
@@ -129,9 +129,9 @@ class TRPO(OnPolicy):
             return mean_valid(divergence(leaf.kind, leaf.sizes, old, policy(obs), mask), valid)
 
         region = TrustRegion(float(learner.eager.knob.radius), c.damping, c.iterations, c.backtracks, c.shrink)
-        found = natural_step(learner.nets["policy"], loss, distance, region)
+        step = natural_step(learner.nets["policy"], loss, distance, region)
         entropy = logp_entropy(leaf.kind, leaf.sizes, old, rows["action"], mask)[1]
-        numbers = {f"policy/{name}": number for name, number in found.items()}
+        numbers = {f"policy/{name}": number for name, number in step.items()}
         numbers |= {"entropy": mean_valid(entropy, valid), "explained_variance": rows["explained"].mean()}
         return Outputs({}, tuple(numbers), torch.stack(list(numbers.values())).cpu().numpy())
 

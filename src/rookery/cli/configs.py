@@ -49,13 +49,13 @@ def diff(
     """Print the keys in which two configs differ."""
     from rookery.run.config.config import diff as difference
 
-    found = difference(sources.any_config(a), sources.any_config(b))
+    differences = difference(sources.any_config(a), sources.any_config(b))
     if as_json:
-        typer.echo(json.dumps({key: {"a": left, "b": right} for key, (left, right) in found.items()}, indent=2))
+        typer.echo(json.dumps({key: {"a": left, "b": right} for key, (left, right) in differences.items()}, indent=2))
         return
-    for key, (left, right) in found.items():
+    for key, (left, right) in differences.items():
         typer.echo(f"{key}: {json.dumps(left)} → {json.dumps(right)}")
-    if not found:
+    if not differences:
         typer.echo("no difference")
 
 

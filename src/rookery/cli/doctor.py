@@ -48,13 +48,13 @@ def doctor(
     config, factory = sources.described(named, file, extra)
     from rookery.doctor.doctor import examine
 
-    found = examine(config, seconds, factory, say=lambda text: typer.echo(f"{text} …", err=True))
+    report = examine(config, seconds, factory, say=lambda text: typer.echo(f"{text} …", err=True))
     start = ["-c", str(file)] if file else [named.preset] if named.preset else []
     command = shlex.join(["train", *start, *extra, *named.overrides])
     if as_json:
-        typer.echo(json.dumps(found.to_dict() | {"command": f"rookery {command}"}))
+        typer.echo(json.dumps(report.to_dict() | {"command": f"rookery {command}"}))
         return
-    for line in _lines(found, f"rookery {command}"):
+    for line in _lines(report, f"rookery {command}"):
         typer.echo(line)
 
 

@@ -24,12 +24,12 @@ def evaluate(
         raise UsageError(f"there is no folder {folder}")
     from rookery import evaluate_run
 
-    found = evaluate_run(folder, episodes, checkpoint, seed)
+    result = evaluate_run(folder, episodes, checkpoint, seed)
     if as_json:
-        typer.echo(json.dumps(found))
+        typer.echo(json.dumps(result))
         return
-    typer.echo(f"checkpoint  {found['checkpoint']}")
-    typer.echo(f"return      {found['mean']:.2f} ± {found['std']:.2f}  greedy, {len(found['returns'])} episodes")
-    typer.echo(f"returns     {' '.join(f'{value:g}' for value in found['returns'])}")
-    for name, mean in found.get("players", {}).items():
+    typer.echo(f"checkpoint  {result['checkpoint']}")
+    typer.echo(f"return      {result['mean']:.2f} ± {result['std']:.2f}  greedy, {len(result['returns'])} episodes")
+    typer.echo(f"returns     {' '.join(f'{value:g}' for value in result['returns'])}")
+    for name, mean in result.get("players", {}).items():
         typer.echo(f"player      {name}: {mean:.2f}")

@@ -104,8 +104,8 @@ def k8s(
     name = _plain(name or _name(words, config))
     job = recipes.Job(name, start, out or name, nodes, cpus, gpus, memory, hours, _on_gpu(config))
     _check_room(job, config, needs_ray=True)
-    asked = recipes.Kubernetes(image, claim, ray_version or _ray_version(), namespace, retries)
-    _hand_over(write_text(recipes.rayjob(job, asked)), ["kubectl", "apply", "-f", "-"], dry_run, "see kubernetes.io")
+    cluster = recipes.Kubernetes(image, claim, ray_version or _ray_version(), namespace, retries)
+    _hand_over(write_text(recipes.rayjob(job, cluster)), ["kubectl", "apply", "-f", "-"], dry_run, "see kubernetes.io")
 
 
 def _described(

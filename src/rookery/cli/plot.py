@@ -69,11 +69,11 @@ def _stored(preset: str) -> tuple[str, str, Curve]:
     if preset not in registry.names("preset"):
         hint = registry.did_you_mean(preset, registry.names("preset"))
         raise UsageError(f"{preset!r} is neither the folder of a run nor a preset.{hint}")
-    found = curves_of(preset)
-    if found is None:
+    curves = curves_of(preset)
+    if curves is None:
         raise UsageError(
             f"no curves are stored of {preset}: "
             f"train it (`rookery train {preset} --out runs/{preset}`) and plot the run's folder"
         )
     env = registry.lookup("preset", preset)["env"]["id"]
-    return f"eval/{found.get('figure', 'return')}_mean", env, curve_of(preset, points_of(found), found["gate"])
+    return f"eval/{curves.get('figure', 'return')}_mean", env, curve_of(preset, points_of(curves), curves["gate"])

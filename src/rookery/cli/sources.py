@@ -76,9 +76,9 @@ def _code_of(file: Path | None) -> dict[str, Any]:
     """What an Experiment in a Python file was given besides its config."""
     if file is None or file.suffix != ".py":
         return {}
-    found = experiment_in(file)
+    experiment = experiment_in(file)
     names = {"env": "env_factory", "callbacks": "callbacks", "sinks": "own_sinks"}  # argument → attribute of Experiment
-    code = {name: getattr(found, attribute, None) for name, attribute in names.items()}
+    code = {name: getattr(experiment, attribute, None) for name, attribute in names.items()}
     return {name: value for name, value in code.items() if value is not None}
 
 

@@ -50,10 +50,10 @@ def train(
 
 def _alone(resume: Path, others: dict[str, Any]) -> None:
     """A resumed run takes everything from its folder."""
-    given = [name for name, value in others.items() if value is not None]
-    if given:
+    options = [name for name, value in others.items() if value is not None]
+    if options:
         raise UsageError(
-            f"--resume {resume} takes everything from that folder, so {given[0]} cannot be given too. "
+            f"--resume {resume} takes everything from that folder, so {options[0]} cannot be given too. "
             f"To start another run from its weights use --init-from {resume}"
         )
 

@@ -32,16 +32,16 @@ def verify(
         raise UsageError("name a preset that has a gate, e.g. rookery verify cartpole-ppo")
     if any(text.startswith("run.seed=") for text in overrides):
         raise UsageError("run.seed cannot be given to verify, which trains several: use --first and --seeds")
-    found = _verdicts(
+    verdicts = _verdicts(
         presets, overrides, range(first, first + seeds) if seeds else first, out, (jobs, episodes, as_json)
     )
-    holds = all(verdict.holds for verdict in found)
+    holds = all(verdict.holds for verdict in verdicts)
     from rookery.studies.verify import together
 
-    overall = together(found) if len(found) > 1 else None
+    overall = together(verdicts) if len(verdicts) > 1 else None
     if as_json:
-        told = {"holds": holds, "overrides": overrides, "presets": {v.preset: v.to_dict() for v in found}}
-        typer.echo(json.dumps(told | {"together": overall}))
+        report = {"holds": holds, "overrides": overrides, "presets": {v.preset: v.to_dict() for v in verdicts}}
+        typer.echo(json.dumps(report | {"together": overall}))
     elif overall is not None:
         low, high = overall["interval"]
         typer.echo(f"together: IQM of the scores {overall['score_iqm']:.3f} [{low:.3f}, {high:.3f}], 1 being the gate;")
@@ -67,14 +67,14 @@ def _verdicts(
     options = Options(lambda text: typer.echo(text, err=quiet), jobs, episodes or EPISODES)
     if overrides:
         typer.echo(f"changed: {' '.join(overrides)}; what is stored belongs to the preset without changes", err=quiet)
-    found = []
+    verdicts = []
     try:
         for preset, gate in gates.items():
             wanted = seeds if isinstance(seeds, range) else range(seeds, seeds + gate.seeds)
-            found.append(verify(preset, overrides, wanted, out, options))
-            for line in summary_of(found[-1]):
+            verdicts.append(verify(preset, overrides, wanted, out, options))
+            for line in summary_of(verdicts[-1]):
                 typer.echo(line, err=quiet)
     except KeyboardInterrupt:
         typer.echo(f"the runs in {out} are saved: the same command goes on with them", err=True)
         raise
-    return found
+    return verdicts

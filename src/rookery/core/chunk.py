@@ -29,8 +29,8 @@ class EpisodeEnd:
     @property
     def success(self) -> float | None:
         """1.0 or 0.0 if the last info tells `is_success` (a goal env's word), else None."""
-        told = self.info.get("is_success")
-        return None if told is None else float(bool(np.all(told)))
+        success = self.info.get("is_success")
+        return None if success is None else float(bool(np.all(success)))
 
 
 @dataclass(slots=True)

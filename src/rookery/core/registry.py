@@ -97,8 +97,8 @@ def entry(kind: str, name: str) -> Entry:
 
 def lookup(kind: str, name: str) -> Any:
     """The object behind a name; imports the module that defines it."""
-    found = entry(kind, name)
-    return load(found.target) if isinstance(found.target, str) else found.target
+    registered = entry(kind, name)
+    return load(registered.target) if isinstance(registered.target, str) else registered.target
 
 
 def load(target: str) -> Any:
@@ -180,8 +180,8 @@ def nearest(word: str, known: Iterable[str], count: int = 3) -> list[str]:
 
 def did_you_mean(word: object, known: Iterable[str]) -> str:
     """` Did you mean 'x'?`, or an empty string: to be appended to a sentence."""
-    found = nearest(word, known) if isinstance(word, str) else []
-    return f" Did you mean {' or '.join(repr(name) for name in found)}?" if found else ""
+    close = nearest(word, known) if isinstance(word, str) else []
+    return f" Did you mean {' or '.join(repr(name) for name in close)}?" if close else ""
 
 
 def _edits(a: str, b: str) -> int:

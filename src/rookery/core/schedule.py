@@ -60,12 +60,12 @@ class Schedule(BaseModel):
 
     @model_validator(mode="after")
     def _whole(self) -> Schedule:
-        uses, given = _USES[self.kind], self.model_fields_set - {"kind"}
-        if unused := sorted(given - uses):
+        uses, fields = _USES[self.kind], self.model_fields_set - {"kind"}
+        if unused := sorted(fields - uses):
             raise ValueError(
                 f"a {self.kind} schedule has no {_names(unused)}, it has {_names(sorted(uses))}. Is `kind` right?"
             )
-        if missing := sorted(uses - given - {"steps", "decay"}) or (
+        if missing := sorted(uses - fields - {"steps", "decay"}) or (
             ["end"] if "end" in uses and self.end is None else []
         ):
             raise ValueError(f"a {self.kind} schedule needs {_names(missing)}")

@@ -72,9 +72,11 @@ class Mixture(Store):
         for name, leaves, count in zip(self._stores, flat, counts):
             # by size and not by shape: stacked frames may lie on an axis of their own
             wanted = {path: (leaf.dtype, leaf[0].numel()) for path, leaf in first.items()}
-            found = {path: (leaf.dtype, leaf[0].numel()) for path, leaf in leaves.items()}
-            if found != wanted:
-                raise UsageError(f"store '{name}' hands out {found}, the first one {wanted}: they cannot be one batch.")
+            fields = {path: (leaf.dtype, leaf[0].numel()) for path, leaf in leaves.items()}
+            if fields != wanted:
+                raise UsageError(
+                    f"store '{name}' hands out {fields}, the first one {wanted}: they cannot be one batch."
+                )
             if abs(count - self._shares[name] * sum(counts)) > NEARLY * sum(counts):
                 raise UsageError(
                     f"store '{name}' hands out {count} of {sum(counts)} rows, "
@@ -102,10 +104,10 @@ class Mixture(Store):
 
     def metrics(self) -> dict[str, float]:
         """Those of the first store, and of the others with their name before."""
-        found = self._main.metrics()
+        metrics = self._main.metrics()
         for name, store in list(self._stores.items())[1:]:
-            found |= {f"{name}_{key}": value for key, value in store.metrics().items()}
-        return found
+            metrics |= {f"{name}_{key}": value for key, value in store.metrics().items()}
+        return metrics
 
     def counts(self) -> dict[str, int]:
         """Those of the first store, if it counts anything."""

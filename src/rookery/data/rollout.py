@@ -121,8 +121,8 @@ class RolloutStore(Store):
                 parts += [("last_obs", obs, (self.width,))] + ([("final_obs", finals, (ended,))] if ended else [])
             for name, leaves, lead in parts:
                 if path not in leaves or leaves[path].shape != (*lead, *shape) or leaves[path].dtype != dtype:
-                    found = f"is {leaves[path].dtype} {leaves[path].shape}" if path in leaves else "is missing"
-                    raise BatchError(f"{where}: {path} of {name} {found}, it must be {dtype} {(*lead, *shape)}.")
+                    problem = f"is {leaves[path].dtype} {leaves[path].shape}" if path in leaves else "is missing"
+                    raise BatchError(f"{where}: {path} of {name} {problem}, it must be {dtype} {(*lead, *shape)}.")
         if chunk.final_at.shape != (ended, 2) or ended != int(
             np.count_nonzero(chunk.rows["valid"] & (chunk.rows["terminated"] | chunk.rows["truncated"]))
         ):

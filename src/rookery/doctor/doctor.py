@@ -97,13 +97,13 @@ def examine(
             trial.run(seconds / 4)
             trial.time_seldom(patience=seconds / 4)
             diagnosis, finding = _diagnosed(config, trial, env, seconds)
-            found = [candidate for make in CANDIDATES if (candidate := make(config, finding)) is not None]
-            found.sort(
+            candidates = [candidate for make in CANDIDATES if (candidate := make(config, finding)) is not None]
+            candidates.sort(
                 key=lambda c: ("learning.mode=compiled" in c.overrides, -c.predicted)
             )  # building may take all the time
-            count = sum(candidate.predicted >= PROMISING for candidate in found)
+            count = sum(candidate.predicted >= PROMISING for candidate in candidates)
             share = 0.75 * seconds / max(count + (count > 1), 1)
-            for candidate in dict.fromkeys(found):
+            for candidate in dict.fromkeys(candidates):
                 if candidate.predicted < PROMISING:
                     diagnosis.outcomes.append(_untried(candidate))
                 elif time.monotonic() > until:

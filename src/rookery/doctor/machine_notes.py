@@ -58,9 +58,9 @@ def _cpus(quota: int) -> Iterator[str]:
 
 
 def _debug(config: Config) -> Iterator[str]:
-    for name, told in _DEBUG.items():
+    for name, consequence in _DEBUG.items():
         if os.environ.get(name, "0") not in ("", "0"):
-            yield f"{name}={os.environ[name]} is set: {told}. Unset it"
+            yield f"{name}={os.environ[name]} is set: {consequence}. Unset it"
     if torch.is_anomaly_enabled():
         yield "torch's anomaly detection is on, which makes every update several times slower. Turn it off"
     if sys.flags.dev_mode or sys.gettrace() is not None:

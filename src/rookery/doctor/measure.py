@@ -83,11 +83,11 @@ class Trial:
     def costs(self) -> dict[str, float]:
         """share → nanoseconds per env step; call `time_seldom` before, else what happens seldom costs nothing."""
         now, steps = self._now(), max(self.trainer.steps - self._start["steps"], 1)
-        found = dict.fromkeys(SHARES, 0.0) | self.seldom
+        costs = dict.fromkeys(SHARES, 0.0) | self.seldom
         for phase in PHASES:
             if phase in _OF_PHASE:
-                found[_OF_PHASE[phase]] += 1e9 * (now[phase] - self._start[phase]) / steps
-        return found
+                costs[_OF_PHASE[phase]] += 1e9 * (now[phase] - self._start[phase]) / steps
+        return costs
 
     def per_step(self) -> float:
         """Nanoseconds of an env step, everything included."""

@@ -135,10 +135,10 @@ def _split(config: Config, finding: Finding) -> tuple[int, tuple[str, ...]] | No
     if workers > 1:
         return workers, ("pool=process",)
     most = min(useful(num, finding), WORKERS * finding.quota)
-    found = [n for n in range(2, most + 1) if num % n == 0]
-    if not found:
+    divisors = [n for n in range(2, most + 1) if num % n == 0]
+    if not divisors:
         return (2, ("pool=process", "pool.workers=2", f"env.num={num // 2}")) if num % 2 == 0 else None
-    return found[-1], ("pool=process", f"pool.workers={found[-1]}", f"env.num={num // found[-1]}")
+    return divisors[-1], ("pool=process", f"pool.workers={divisors[-1]}", f"env.num={num // divisors[-1]}")
 
 
 def _collecting(config: Config, finding: Finding, workers: int) -> float:
@@ -153,10 +153,10 @@ def _collecting(config: Config, finding: Finding, workers: int) -> float:
 
 def process_pool(config: Config, finding: Finding) -> Candidate | None:
     """The same envs, shared out among collectors in processes."""
-    found = _split(config, finding) if config.pool.kind == "local" else None
-    if found is None or not finding.step:
+    split = _split(config, finding) if config.pool.kind == "local" else None
+    if split is None or not finding.step:
         return None
-    workers, changes = found
+    workers, changes = split
     rest = finding.step * (1 - finding.shares["env"] - finding.shares["act"])
     told = "other random numbers in envs and actions" if len(changes) > 1 else "bit for bit the same"
     per_round = f"a round hands over once, about {duration(handing_round(workers))}"
@@ -191,10 +191,10 @@ def asynchronous(config: Config, finding: Finding) -> Candidate | None:
         return None
     shares = finding.shares
     if config.pool.kind == "local":
-        found = _split(config, finding)
-        if found is None:
+        split = _split(config, finding)
+        if split is None:
             return None
-        workers, changes = found
+        workers, changes = split
         collecting = _collecting(config, finding, workers)
         rest = finding.step * (1 - shares["env"] - shares["act"])
     else:

@@ -81,8 +81,8 @@ def shape_problem(action: Tree, spec: Tree, num: int) -> str | None:
         if not isinstance(action, dict) or action.keys() != spec.keys():
             got = list(action) if isinstance(action, dict) else type(action).__name__
             return f"{got}, expected a dict with the keys {list(spec)}"
-        found = ((key, shape_problem(action[key], part, num)) for key, part in spec.items())
-        return next((f"in {key!r} {problem}" for key, problem in found if problem), None)
+        problems = ((key, shape_problem(action[key], part, num)) for key, part in spec.items())
+        return next((f"in {key!r} {problem}" for key, problem in problems if problem), None)
     wanted = (num, *spec.shape)
     return None if np.shape(action) == wanted else f"shape {np.shape(action)}, expected {wanted}"
 

@@ -154,10 +154,10 @@ def _dict_writers(inner: list[tuple[Any, tuple[Write, Any]]], where: str) -> tup
             raise BadValue(f"{where} is a {type(value).__name__}, expected a dict with the keys {list(keys)}")
         missing, extra = [k for k in keys if k not in value], [k for k in value if k not in keys]
         if missing or extra:
-            told = f"{f'lacks the keys {missing}' if missing else ''}{' and ' if missing and extra else ''}"
-            told += f"has the extra keys {extra}" if extra else ""
+            problem = f"{f'lacks the keys {missing}' if missing else ''}{' and ' if missing and extra else ''}"
+            problem += f"has the extra keys {extra}" if extra else ""
             raise BadValue(
-                f"{where} {told}; its space declares {list(keys)}. Return exactly these, or change the space."
+                f"{where} {problem}; its space declares {list(keys)}. Return exactly these, or change the space."
             )
 
     def write(i: int, value: Any) -> None:

@@ -89,8 +89,8 @@ class Renewal:
             if not limit:
                 raise error
             if not borne:
-                told = f"{error} This was failure {patience.failures} in a row, and env.faults.renewals={limit}."
-                raise EnvError(told) from error.__cause__
+                sentence = f"{error} This was failure {patience.failures} in a row, and env.faults.renewals={limit}."
+                raise EnvError(sentence) from error.__cause__
             first = error.__cause__ if patience.failures == 1 else None  # the others look the same
             log.warning("%s A new env takes its place.", error, exc_info=first)
             time.sleep(patience.pause)

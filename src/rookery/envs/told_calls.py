@@ -62,12 +62,12 @@ def told_in(state: dict[str, Any]) -> dict[str, Call]:
     """Method → its last call, from the saved state of a vector env:
     of the first of its envs that knows, since all were told the same.
     """
-    found = Settings(1)
+    settings = Settings(1)
     for saved in (state, *state.get("envs", {}).values()):
         if saved.get("settings"):
-            found.restore(0, saved["settings"])
+            settings.restore(0, saved["settings"])
             break
-    return found.now
+    return settings.now
 
 
 def plain(value: Any) -> Any:

@@ -255,10 +255,10 @@ class Learner:
         """Take parameters and statistics from `weights()`; every mismatch is listed."""
         problems = []
         for name, net in self.nets.items():
-            given = weights["layout"].get(name)
+            layout = weights["layout"].get(name)
             mine = {"parameters": shapes(net.params), "buffers": shapes(net.buffers)}
-            if given != mine:
-                problems.append(f"{name}: expected {mine}, got {given}")
+            if layout != mine:
+                problems.append(f"{name}: expected {mine}, got {layout}")
         if problems:
             raise CheckpointError("the weights do not fit these networks:\n  " + "\n  ".join(problems))
         for key, tensor in self.learned():

@@ -65,8 +65,8 @@ def natural_step(net: FlatNetwork, loss: Loss, divergence: Loss, region: TrustRe
 
     direction = conjugate_gradient(product, gradient, region.iterations)
     length = torch.sqrt(2.0 * region.radius / (direction @ product(direction)).clamp(min=1e-12))
-    told = {"loss": before.detach(), "grad_norm": torch.linalg.vector_norm(gradient)}
-    return told | _searched(net, (loss, divergence), before.detach(), length * direction, region)
+    metrics = {"loss": before.detach(), "grad_norm": torch.linalg.vector_norm(gradient)}
+    return metrics | _searched(net, (loss, divergence), before.detach(), length * direction, region)
 
 
 def _searched(

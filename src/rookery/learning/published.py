@@ -12,12 +12,12 @@ Weights = dict[str, np.ndarray]
 
 def published(learners: dict[str, Learner]) -> Weights:
     """What acting needs, as live arrays: parameters and statistics of the networks that are no targets."""
-    found: Weights = {}
+    weights: Weights = {}
     for player, learner in learners.items():
         own = [name for name, net in learner.nets.items() if not net.is_target]
         keys = [f"{name}.{part}" for name in own for part in ("value", "stats")]
-        found |= {f"{player}/{key}": learner.tensors[key].detach().cpu().numpy() for key in keys}
-    return found
+        weights |= {f"{player}/{key}": learner.tensors[key].detach().cpu().numpy() for key in keys}
+    return weights
 
 
 def take(learners: dict[str, Learner], weights: Weights) -> None:

@@ -95,8 +95,8 @@ class Words:
             value = value + extra
             for key, number in numbers.items():
                 own.setdefault(key, []).append(number.detach())
-        for key, found in own.items():  # the same module twice (twin critics): its mean
-            self._metrics[f"{name}/{key}"] = found[0] if len(found) == 1 else torch.stack(found).mean()
+        for key, values in own.items():  # the same module twice (twin critics): its mean
+            self._metrics[f"{name}/{key}"] = values[0] if len(values) == 1 else torch.stack(values).mean()
         return value, None if aux is None else tree_map(lambda t: t.detach(), aux)
 
     def _read(self, name: str) -> Any:
@@ -233,8 +233,8 @@ class Traced(Words):
 
     def _draw(self, kind: str, shape: tuple[int, ...]) -> Tensor:
         self._drawn.append((kind, list(shape)))
-        given = next(self._noise, None)
-        return torch.zeros(shape, device="cpu") if given is None else given
+        noise = next(self._noise, None)
+        return torch.zeros(shape, device="cpu") if noise is None else noise
 
     def drawn(self) -> list[tuple[str, list[int]]]:
         """Kind and shape of the random numbers asked for, in order."""

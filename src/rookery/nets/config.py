@@ -106,8 +106,8 @@ class ModelConfig(Section):
     @classmethod
     def _only_layers(cls, data: Any) -> Any:
         """With `layers`, hidden and convs are empty unless somebody asks for them, which is an error."""
-        given = isinstance(data, dict) and data.get("layers") is not None
-        return {"hidden": (), "convs": ()} | data if given else data
+        has_layers = isinstance(data, dict) and data.get("layers") is not None
+        return {"hidden": (), "convs": ()} | data if has_layers else data
 
     @field_validator("layers", mode="before")
     @classmethod
@@ -116,8 +116,8 @@ class ModelConfig(Section):
             kind = layer.get("type") if isinstance(layer, dict) else getattr(layer, "type", None)
             if kind not in LAYERS:
                 hint = did_you_mean(kind, LAYERS)
-                told = "without a type" if kind is None else f"of unknown type {kind!r}"
-                raise ValueError(f"layer {i} is {told}; known types: {', '.join(LAYERS)}.{hint}")
+                problem = "without a type" if kind is None else f"of unknown type {kind!r}"
+                raise ValueError(f"layer {i} is {problem}; known types: {', '.join(LAYERS)}.{hint}")
         return value
 
     @field_validator("layers")
@@ -152,8 +152,8 @@ class ModelConfig(Section):
 
     @model_validator(mode="after")
     def _own_norms(self) -> ModelConfig:
-        for name, given in (("layers", self.layers), ("encoder", self.encoder)):
-            if self.layer_norm and given is not None:
+        for name, value in (("layers", self.layers), ("encoder", self.encoder)):
+            if self.layer_norm and value is not None:
                 raise ValueError(
                     f"model.layer_norm belongs to hidden and convs, but model.{name} says what the network is: put the "
                     "normalisation there and set model.layer_norm=false"

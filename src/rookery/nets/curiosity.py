@@ -85,6 +85,6 @@ class Dynamics(Curious):
 
     def forward(self, obs: Tree, next_obs: Tree, action: Tensor) -> tuple[dict[str, Tensor], Tensor, Tensor]:
         now, then = self.features(obs), self.features(next_obs)
-        told = self.action(self.between(torch.cat([now, then], -1)))
+        action_params = self.action(self.between(torch.cat([now, then], -1)))
         foreseen = self.ahead(torch.cat([now.detach(), self.coded(action)], -1))
-        return told, foreseen, then.detach()
+        return action_params, foreseen, then.detach()

@@ -97,11 +97,11 @@ def read_run(folder: Path, metric: str, axis: Axis = "steps") -> Run:
     whole = text[: text.rfind("\n") + 1]  # a run that goes on may be writing its last line
     rows = [json.loads(line) for line in whole.splitlines()]
     at = "time/seconds" if axis == "seconds" else "eval/steps" if metric.startswith("eval/") else "steps"
-    found = [(row[at], row[metric]) for row in rows if row.get(metric) is not None and row.get(at) is not None]
-    if not found:
+    points = [(row[at], row[metric]) for row in rows if row.get(metric) is not None and row.get(at) is not None]
+    if not points:
         known = sorted({name for row in rows for name in row})
         raise UsageError(f"{folder} has no metric {metric!r}.{did_you_mean(metric, known)} It has: {', '.join(known)}.")
-    x, y = np.array(found, np.float64).T
+    x, y = np.array(points, np.float64).T
     return Run(folder, flat(read_file(config)[0]), (x, y))
 
 

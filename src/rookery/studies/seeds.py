@@ -108,11 +108,11 @@ class Crew:
         """Train one seed, or go on with it, and judge its last policy."""
         started = time.monotonic()
         self._output(plan.training(seed))
-        found = json.loads(self._output(plan.judging(seed)))
+        judged = json.loads(self._output(plan.judging(seed)))
         folder = plan.folder(seed)
         summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
-        value = found["mean" if plan.figure == "return" else plan.figure]
-        returns, seconds = (found["mean"], found["std"]), time.monotonic() - started
+        value = judged["mean" if plan.figure == "return" else plan.figure]
+        returns, seconds = (judged["mean"], judged["std"]), time.monotonic() - started
         curve = _curve(folder, f"eval/{plan.figure}_mean")
         return Judged(seed, value, returns, summary["steps"], summary["learning_mode"], curve, seconds)
 
@@ -138,8 +138,8 @@ class Crew:
         with self._lock:
             self._children.discard(child)
         if child.returncode:
-            told = (err.strip() or out.strip())[-2000:]
-            raise RookeryError(f"`{' '.join(command[2:])}` ended with {child.returncode}:\n{told}")
+            output = (err.strip() or out.strip())[-2000:]
+            raise RookeryError(f"`{' '.join(command[2:])}` ended with {child.returncode}:\n{output}")
         return out
 
 

@@ -23,8 +23,8 @@ def iqm(values: Any) -> Any:
     edges = np.arange(len(ordered) + 1) / len(ordered)
     share = np.clip(np.minimum(edges[1:], 0.75) - np.maximum(edges[:-1], 0.25), 0, None)
     total = sum(weight * value for weight, value in zip(share, ordered))  # one by one: BLAS adds as the CPU likes best
-    found = np.asarray(total / sum(share))
-    return float(found) if found.ndim == 0 else found
+    mean = np.asarray(total / sum(share))
+    return float(mean) if mean.ndim == 0 else mean
 
 
 def interval(values: Any, draws: int = DRAWS) -> tuple[float, float]:

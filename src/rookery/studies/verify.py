@@ -74,14 +74,14 @@ class Verdict:
     def to_dict(self) -> dict[str, Any]:
         """For JSON."""
         seeds = [{"seed": run.seed, self.gate.figure: run.value, "steps": run.steps} for run in self.runs]
-        told: dict[str, Any] = {
+        record: dict[str, Any] = {
             "figure": self.gate.figure,
             "iqm": self.iqm,
             "interval": list(self.interval),
             "gate": self.gate.wanted,
         }
-        told |= {"status": self.status, "stored": None if self.stored is None else list(self.stored)}
-        return told | {"met": self.met, "overlap": self.overlap, "holds": self.holds, "seeds": seeds}
+        record |= {"status": self.status, "stored": None if self.stored is None else list(self.stored)}
+        return record | {"met": self.met, "overlap": self.overlap, "holds": self.holds, "seeds": seeds}
 
 
 def gate_of(preset: str) -> Gate:
@@ -127,8 +127,8 @@ def verify(preset: str, overrides: Sequence[str], seeds: Sequence[int], out: Pat
 def line_of(preset: str, gate: Gate, run: Judged) -> str:
     success = f"success {run.value:.2f}, " if gate.figure == "success" else ""
     mean, deviation = run.returns
-    told = f"{success}return {mean:.2f} ± {deviation:.2f}"
-    return f"{preset} seed {run.seed}: {told}  ({run.steps} steps, {run.mode}, {run.seconds:.0f} s)"
+    outcome = f"{success}return {mean:.2f} ± {deviation:.2f}"
+    return f"{preset} seed {run.seed}: {outcome}  ({run.steps} steps, {run.mode}, {run.seconds:.0f} s)"
 
 
 def summary_of(found: Verdict) -> list[str]:

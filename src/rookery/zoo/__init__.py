@@ -38,8 +38,8 @@ class Result:
 
 def preset(name: str) -> dict[str, Any]:
     """The nested dict of a preset; an unknown name is a ConfigError with a hint."""
-    found = registry.lookup("preset", name)
-    return dict(found)
+    preset = registry.lookup("preset", name)
+    return dict(preset)
 
 
 def results() -> dict[str, Result]:

@@ -144,8 +144,8 @@ class Batch(Node):
                 raise TypeError(f"this batch has no length: its leaf {path!r} is a scalar ({leaf!r:.60})")
             lengths.setdefault(shape_of(leaf)[0], path)
         if len(lengths) > 1:
-            found = ", ".join(f"{path!r} has {length}" for length, path in lengths.items())
-            raise ValueError(f"the leaves of this batch have different lengths: {found}")
+            text = ", ".join(f"{path!r} has {length}" for length, path in lengths.items())
+            raise ValueError(f"the leaves of this batch have different lengths: {text}")
         return next(iter(lengths), 0)
 
     def __bool__(self) -> bool:

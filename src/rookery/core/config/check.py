@@ -103,10 +103,10 @@ class Checker:
         prefix = "".join(f"{parent}." for parent in parents)
         close = [f"{prefix}{name}" for name in nearest(word, siblings)]
         elsewhere = sorted(key for key in self.known if key.rpartition(".")[2] == word or key == word)
-        found = list(dict.fromkeys([*close, *elsewhere[:2]]))
-        hint = did_you_mean_exactly(found) or self._elsewhere(path)
+        names = list(dict.fromkeys([*close, *elsewhere[:2]]))
+        hint = did_you_mean_exactly(names) or self._elsewhere(path)
         hint = hint or (f" Known: {', '.join(siblings)}." if siblings else "")
-        self._spoilt.update(found)
+        self._spoilt.update(names)
         self.add(path, "unknown key", hint)
 
     def finish(self) -> None:
@@ -117,9 +117,9 @@ class Checker:
     def _sources(self, keys: Iterable[str]) -> str:
         """`algo.rollout: preset cartpole-ppo, env.num: command line`."""
         sections = {key.partition(".")[0] for key in self.known}
-        found = {key: self.merged.source(tuple(key.split("."))) for key in keys if key.partition(".")[0] in sections}
-        told = [f"{key}: {source}" for key, source in found.items() if source != DEFAULT]
-        return ", ".join(told) or ("defaults" if found else "")
+        sources = {key: self.merged.source(tuple(key.split("."))) for key in keys if key.partition(".")[0] in sections}
+        lines = [f"{key}: {source}" for key, source in sources.items() if source != DEFAULT]
+        return ", ".join(lines) or ("defaults" if sources else "")
 
     def _misread(self, model: type[BaseModel], path: KeyPath, node: Any, raw: dict[str, Any], name: str) -> None:
         """Take true where a number belongs, and the reverse, out of raw: pydantic would accept them."""
@@ -127,9 +127,9 @@ class Checker:
             for key, value in list(node.items() if isinstance(node, dict) else enumerate(node)):
                 self._misread(model, (*path, str(key)), value, raw, name)
             return
-        found = annotations_at(model, path)
-        if found and all(misread(annotation, node) for annotation in found):
-            self.add((name, *path), f"expected {_expected(found)}, got {_short(node)}")
+        annotations = annotations_at(model, path)
+        if annotations and all(misread(annotation, node) for annotation in annotations):
+            self.add((name, *path), f"expected {_expected(annotations)}, got {_short(node)}")
             _remove(raw, path)
 
     def _collect(self, name: str, model: type[BaseModel], raw: dict[str, Any], error: ValidationError) -> None:
@@ -147,9 +147,11 @@ class Checker:
             elif item["type"] in ("value_error", "assertion_error"):
                 self.add(full, str(item["ctx"]["error"]).rstrip("."))
             else:
-                found = annotations_at(model, path)
+                annotations = annotations_at(model, path)
                 expected = (
-                    f"expected {_expected(found)}" if found else item["msg"].replace("Input should be", "expected")
+                    f"expected {_expected(annotations)}"
+                    if annotations
+                    else item["msg"].replace("Input should be", "expected")
                 )
                 self.add(full, f"{expected}, got {_short(item['input'])}", _choice_hint(item))
         for item in error.errors(include_url=False):

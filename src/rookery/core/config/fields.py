@@ -56,17 +56,17 @@ REQUIRED = "(required)"
 def keys_of(model: type[BaseModel], prefix: str) -> tuple[Key, ...]:
     """All options of a section, those of sub-sections included."""
     comments = comments_of(model)
-    found: list[Key] = []
+    keys: list[Key] = []
     for name, info in model.model_fields.items():
         key = f"{prefix}.{name}"
         inner = [part for part in members(_full(info)) if _is_model(part) and part is not Schedule]
         if len(inner) == 1 and not info.is_required():
             if info.default is None:  # a sub-section that is absent unless asked for
-                found.append(Key(key, None, accepts(_full(info)), comments.get(name, "")))
-            found += keys_of(inner[0], key)
+                keys.append(Key(key, None, accepts(_full(info)), comments.get(name, "")))
+            keys += keys_of(inner[0], key)
         else:
-            found.append(Key(key, _default(info), accepts(_full(info)), comments.get(name, "")))
-    return tuple(found)
+            keys.append(Key(key, _default(info), accepts(_full(info)), comments.get(name, "")))
+    return tuple(keys)
 
 
 @functools.cache

@@ -38,8 +38,8 @@ def parse_override(text: str) -> tuple[KeyPath, Any]:
     path = tuple(part.strip() for part in key.strip().split("."))
     if not equals or not all(path):
         raise ConfigError(f"expected an override such as algo.gamma=0.98, got {text!r}")
-    given = read_value(value, f"{COMMAND_LINE}: {key.strip()}")
-    return ((*path, SHORT[path]) if path in SHORT and isinstance(given, str) else path), given
+    parsed = read_value(value, f"{COMMAND_LINE}: {key.strip()}")
+    return ((*path, SHORT[path]) if path in SHORT and isinstance(parsed, str) else path), parsed
 
 
 def override(key: str, value: Any) -> str:

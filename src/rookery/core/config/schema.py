@@ -34,14 +34,14 @@ def schema_of(title: str, sections: Mapping[str, type[BaseModel]]) -> dict[str, 
 
 def _models(sections: Mapping[str, type[BaseModel]]) -> list[type[BaseModel]]:
     """The sections' models and those inside them."""
-    found: list[type[BaseModel]] = []
+    models: list[type[BaseModel]] = []
     waiting = list(sections.values())
     while waiting:
         model = waiting.pop()
-        if model in found:
+        if model in models:
             continue
-        found.append(model)
+        models.append(model)
         for name in model.model_fields:
             parts = [part for annotation in annotations_at(model, (name,)) for part in members(annotation)]
             waiting += [part for part in parts if isinstance(part, type) and issubclass(part, BaseModel)]
-    return found
+    return models

@@ -83,9 +83,9 @@ def send_failure(pipe: Connection, error: Exception) -> None:
     known = isinstance(error, RookeryError)
     text = str(error) if known else f"{type(error).__name__}: {error}"
     cause = error.__cause__ if isinstance(error, EnvError) and error.__cause__ is not None else error
-    told = "".join(traceback.format_exception(cause))
+    trace = "".join(traceback.format_exception(cause))
     try:
-        pipe.send_bytes(pack(Failure(text, told, known), FAILED))
+        pipe.send_bytes(pack(Failure(text, trace, known), FAILED))
     except (OSError, ValueError):
         sys.exit(1)
 

@@ -93,8 +93,8 @@ class Process:
             raise WorkerLost("was ended: " + "\n".join(unpack(answer)))
         if answer[:1] == FAILED:
             failure: Failure = unpack(answer)
-            told = failure.text if failure.known else f"{self.title} {self.number} failed: {failure.text}"
-            raise EnvError(f"{told}\nTraceback of the worker process:\n{failure.traceback}")
+            problem = failure.text if failure.known else f"{self.title} {self.number} failed: {failure.text}"
+            raise EnvError(f"{problem}\nTraceback of the worker process:\n{failure.traceback}")
         self.answered = True
         return answer
 

@@ -204,8 +204,8 @@ class Replay:
         """The value as arrays [columns, …] of the stored type."""
         if isinstance(spec, dict):
             if not isinstance(value, dict) or set(value) != set(spec):
-                found = sorted(value) if isinstance(value, dict) else type(value).__name__
-                raise BatchError(f"{name} must have the keys {sorted(spec)}, got {found}.")
+                got = sorted(value) if isinstance(value, dict) else type(value).__name__
+                raise BatchError(f"{name} must have the keys {sorted(spec)}, got {got}.")
             return {key: self._shaped(value[key], part, f"{name}.{key}") for key, part in spec.items()}
         array: np.ndarray = np.asarray(value)[None] if self.columns == 1 else np.asarray(value)
         if array.shape != (self.columns, *spec.shape) or not np.can_cast(array.dtype, spec.dtype, "same_kind"):

@@ -138,12 +138,11 @@ def mismatch(chunk: Chunk, leaves: list[Stored], width: int, lanes: int) -> str 
                 problems.append(
                     _problem("final_obs" + name, chunk.final_obs, leaf.rest, (ended, *leaf.shape), leaf.dtype)
                 )
-    found = [problem for problem in problems if problem]
-    return (
-        f"chunk of collector {chunk.collector}: {'; '.join(found)}. [T, B] has T={length} rows here, B={width} columns."
-        if found
-        else None
-    )
+    broken = [problem for problem in problems if problem]
+    if not broken:
+        return None
+    shape = f"[T, B] has T={length} rows here, B={width} columns."
+    return f"chunk of collector {chunk.collector}: {'; '.join(broken)}. {shape}"
 
 
 def _problem(name: str, tree: Tree, path: tuple[str, ...], shape: tuple[int, ...], dtype: np.dtype) -> str | None:

@@ -51,8 +51,8 @@ class Priorities:
         """Fill places (int64 [n], all different):
         at the largest priority so far, or at those given (float [n], see `check`).
         """
-        given = _NONE if priority is None else np.asarray(priority, np.float64)
-        sumtree.insert(self.tree, self.stamp, self._top, address, given, self.alpha, self.epsilon)
+        priorities = _NONE if priority is None else np.asarray(priority, np.float64)
+        sumtree.insert(self.tree, self.stamp, self._top, address, priorities, self.alpha, self.epsilon)
 
     def remove(self, address: np.ndarray) -> None:
         """Empty places (int64 [n]); those that are empty already stay so."""

@@ -44,14 +44,18 @@ class Prioritised:
 
     def check(self, chunk: Chunk) -> None:
         """Refuse a chunk whose priorities are no priorities, before anything is stored."""
-        given, valid = chunk.rows.get("priority"), chunk.rows.get("valid")
-        if given is None or not isinstance(valid, np.ndarray):
+        priority, valid = chunk.rows.get("priority"), chunk.rows.get("valid")
+        if priority is None or not isinstance(valid, np.ndarray):
             return
         where = f"chunk of collector {chunk.collector}: rows.priority"
-        if not isinstance(given, np.ndarray) or given.dtype != np.float32 or given.shape != valid.shape:
-            got = f"{given.dtype} {given.shape}" if isinstance(given, np.ndarray) else f"a {type(given).__name__}"
+        if not isinstance(priority, np.ndarray) or priority.dtype != np.float32 or priority.shape != valid.shape:
+            got = (
+                f"{priority.dtype} {priority.shape}"
+                if isinstance(priority, np.ndarray)
+                else f"a {type(priority).__name__}"
+            )
             raise BatchError(f"{where} must be float32 {valid.shape}, one number per step, but it is {got}.")
-        self.priorities.check(given[valid], where)
+        self.priorities.check(priority[valid], where)
 
     def added(self, chunk: Chunk, starts: np.ndarray | None = None) -> None:
         """The ring has taken this chunk.
@@ -63,26 +67,28 @@ class Prioritised:
         steps, gone = np.empty(rows * ring.width, np.int64), np.empty((rows + 1) * ring.width, np.int64)
         n, m = places.newest(ring.lanes[chunk.collector], ring.meta, rows, steps, gone)
         self.priorities.remove(gone[:m])
-        given = chunk.rows.get("priority")
+        priority = chunk.rows.get("priority")
         if starts is not None:
             self.priorities.remove(steps[:n])
             if len(self._errors):
-                self._remember(chunk.collector, np.full(valid.shape, np.nan, np.float32) if given is None else given)
+                self._remember(
+                    chunk.collector, np.full(valid.shape, np.nan, np.float32) if priority is None else priority
+                )
             self.complete(starts)
             return
         if n:
             last = slice(len(valid) - rows, None)
-            self.priorities.insert(steps[:n], None if given is None else given[last][valid[last]])
+            self.priorities.insert(steps[:n], None if priority is None else priority[last][valid[last]])
 
     def complete(self, starts: np.ndarray) -> None:
         """These rows begin sequences that may be drawn from now on."""
         if not len(self._errors) or self._window is None:
             self.priorities.insert(starts)
             return
-        ring, found = self._ring, np.zeros(len(starts))
-        errors(starts, self._window.length, self._window.eta, ring.lanes, ring.meta, self._errors, found)
-        known = np.isfinite(found)
-        self.priorities.insert(starts[known], found[known])
+        ring, priority = self._ring, np.zeros(len(starts))
+        errors(starts, self._window.length, self._window.eta, ring.lanes, ring.meta, self._errors, priority)
+        known = np.isfinite(priority)
+        self.priorities.insert(starts[known], priority[known])
         self.priorities.insert(starts[~known])
 
     def _remember(self, collector: int, given: np.ndarray) -> None:
@@ -135,8 +141,8 @@ class Prioritised:
                 f"{', '.join(outputs) or 'nothing'}). Return {{'priority': absolute TD errors}} from "
                 "it, or set store.priority=null."
             )
-        given = outputs["priority"]
-        self.priorities.update(keys, given if isinstance(given, np.ndarray) else given.detach().cpu().numpy())
+        priority = outputs["priority"]
+        self.priorities.update(keys, priority if isinstance(priority, np.ndarray) else priority.detach().cpu().numpy())
 
     def metrics(self, steps: int) -> dict[str, float]:
         return self.priorities.metrics() | {"beta": min(self.beta.at(steps), 1.0)}

@@ -270,8 +270,8 @@ def _saved(tree: Tree, leaf: Stored, lead: tuple[int, ...]) -> np.ndarray | Segm
     """The saved array of a leaf; arrays without elements may have been left out."""
     shape = (*lead, *leaf.shape)
     try:
-        found = find(tree, leaf.path)
-        array = found if isinstance(found, Segments) else np.asarray(found)
+        saved = find(tree, leaf.path)
+        array = saved if isinstance(saved, Segments) else np.asarray(saved)
     except KeyError:
         array = np.zeros(shape if 0 in shape else (), leaf.dtype)
     if array.shape != shape or array.dtype != leaf.dtype:

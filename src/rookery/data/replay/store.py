@@ -216,16 +216,16 @@ class ReplayStore(Store):
         staleness [updates, mean over the rows].
         """
         ring = self._ring
-        found = {
+        metrics = {
             "size": float(self.size),
             "fill": float(ring.lanes[:, gather.COUNT].mean() / ring.rows),
             "reuse": ring.draws / max(1, self.size),
             "staleness": ring.staleness(),
         }
-        self._alarm.look(found)
+        self._alarm.look(metrics)
         if self._prioritised is not None:
-            found |= self._prioritised.metrics(self._annealed)
-        return found
+            metrics |= self._prioritised.metrics(self._annealed)
+        return metrics
 
     def state(self) -> dict[str, Any]:
         """The random generator is not part of it (`Streams` owns it).

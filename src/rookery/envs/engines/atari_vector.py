@@ -101,23 +101,23 @@ def _asked(config: EnvConfig, purpose: Literal["train", "eval"]) -> tuple[dict[s
     """(arguments of the wrapper atari, whether lives end episodes, whether rewards become their signs)."""
     own = config.train_wrappers if purpose == "train" else config.eval_wrappers
     wrappers = [one if isinstance(one, WrapperConfig) else WrapperConfig(name=one) for one in (*config.wrappers, *own)]
-    given = {wrapper.name: wrapper.kwargs for wrapper in wrappers}
-    clip = given.get("reward_clip")
-    order = [name for name in ("atari", "life_loss", "reward_clip") if name in given]
-    if [wrapper.name for wrapper in wrappers] != order or "atari" not in given or clip not in (None, {"sign": True}):
+    options = {wrapper.name: wrapper.kwargs for wrapper in wrappers}
+    clip = options.get("reward_clip")
+    order = [name for name in ("atari", "life_loss", "reward_clip") if name in options]
+    if [wrapper.name for wrapper in wrappers] != order or "atari" not in options or clip not in (None, {"sign": True}):
         raise ConfigError(
             f"env.engine=native of {config.id} knows the wrappers atari, life_loss and reward_clip with sign=true, in "
             f"this order and atari always; got {[wrapper.name for wrapper in wrappers]} for {purpose}. Use "
             "env.engine=gymnasium for others."
         )
-    if unknown := [key for key in given["atari"] if key not in _DEFAULTS]:
+    if unknown := [key for key in options["atari"] if key not in _DEFAULTS]:
         raise ConfigError(f"the wrapper atari has no argument {unknown[0]!r}; known: {', '.join(_DEFAULTS)}")
     clashes = {"per_env": config.per_env, "on_bad=drop": config.on_bad == "drop"}
     clashes |= {"max_episode_steps": config.max_episode_steps, "api=four": config.api == "four"}
     clashes |= {f"kwargs.{key}": True for key in config.kwargs if key not in _KWARGS}
-    if found := [f"env.{name}" for name, value in clashes.items() if value]:
+    if clashing := [f"env.{name}" for name, value in clashes.items() if value]:
         raise ConfigError(
-            f"{', '.join(found)} cannot be used with env.engine=native of {config.id}: "
+            f"{', '.join(clashing)} cannot be used with env.engine=native of {config.id}: "
             "options of a game are arguments of the wrapper atari, or use env.engine=gymnasium."
         )
-    return _DEFAULTS | given["atari"], "life_loss" in given, clip is not None
+    return _DEFAULTS | options["atari"], "life_loss" in options, clip is not None

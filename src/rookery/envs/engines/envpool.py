@@ -106,5 +106,5 @@ def _replaced(batch: Any, rows: Any, at: np.ndarray) -> Any:
 
 def _told(infos: dict[str, Any], num: int) -> dict[str, Any]:
     """Infos with gymnasium's masks, which say whose they are: everyone's."""
-    found = {key: value for key, value in infos.items() if key not in _OURS and len(value) == num}
-    return found | {f"_{key}": np.ones(num, np.bool_) for key in found}
+    columns = {key: value for key, value in infos.items() if key not in _OURS and len(value) == num}
+    return columns | {f"_{key}": np.ones(num, np.bool_) for key in columns}

@@ -185,12 +185,12 @@ class FromVector(VectorEnv):
                 self._seed[i] = seeds[i]
 
     def _same_step_final(self, i: int, infos: dict[str, Any]) -> Tree:
-        found = infos.get("final_obs")
-        if found is None or (isinstance(found, np.ndarray) and found[i] is None):
+        finals = infos.get("final_obs")
+        if finals is None or (isinstance(finals, np.ndarray) and finals[i] is None):
             raise EnvError(
                 f"env {i} of {self.name} ended, but its infos hold no 'final_obs', as SAME_STEP autoreset must"
             )
-        single = found[i] if isinstance(found, np.ndarray) else _pick(found, i)
+        single = finals[i] if isinstance(finals, np.ndarray) else _pick(finals, i)
         try:
             self._one.write(0, single)
         except BadValue as error:
@@ -259,12 +259,12 @@ def _pairs(a: Tree, b: Tree) -> list[tuple[Any, Any]]:
 
 def _info_of(infos: dict[str, Any], i: int) -> dict[str, Any]:
     """The info of env i from gymnasium's dict of arrays with their `_key` masks."""
-    found: dict[str, Any] = {}
+    info: dict[str, Any] = {}
     for key, value in infos.items():
         if key in ("final_obs", "final_info") or key.startswith("_") or not infos.get(f"_{key}", _NOBODY)[i]:
             continue
-        found[key] = _info_of(value, i) if isinstance(value, dict) else value[i]
-    return found
+        info[key] = _info_of(value, i) if isinstance(value, dict) else value[i]
+    return info
 
 
 class _Nobody:

@@ -206,10 +206,10 @@ class InProcess(VectorEnv):
 
     def call(self, name: str, *args: Any, **kwargs: Any) -> list[Any]:
         self._write_elapsed()
-        found = [env.get_wrapper_attr(name) for env in self.envs]
-        if (args or kwargs) and callable(found[0]) and not self._settings.note(name, args, kwargs, self._length):
+        values = [env.get_wrapper_attr(name) for env in self.envs]
+        if (args or kwargs) and callable(values[0]) and not self._settings.note(name, args, kwargs, self._length):
             self._inexact(f"the call {name}{args} cannot be saved, so a resumed run would not repeat it ({self.name})")
-        answers = [value(*args, **kwargs) if callable(value) else value for value in found]
+        answers = [value(*args, **kwargs) if callable(value) else value for value in values]
         self._read_limits()
         return answers
 
@@ -373,8 +373,8 @@ class InProcess(VectorEnv):
             self._layers[i] = snapshot_layers(self.envs[i]) or []
 
     def _raised(self, i: int, doing: str, error: BaseException, act: Any = None) -> Raised:
-        told = failure(self._where(i), doing, f"{type(error).__name__}: {error}", act, self.name)
-        return Raised(told, error)
+        sentence = failure(self._where(i), doing, f"{type(error).__name__}: {error}", act, self.name)
+        return Raised(sentence, error)
 
     @property
     def doing(self) -> tuple[Any, str, bool] | None:

@@ -196,6 +196,6 @@ class Shifts(Game):
         return self._seen(), dict(self._pay), over, {"__all__": False}, {}
 
     def _seen(self) -> dict[str, Any]:
-        asked = ["day"] + (["night"] if self.time and self.time % 3 == 0 else [])
-        self._bit = getattr(self, "_bit", {}) | {agent: int(self.random.integers(2)) for agent in asked}
-        return {agent: np.array([2 * self._bit[agent] - 1], np.float32) for agent in asked}
+        acting = ["day"] + (["night"] if self.time and self.time % 3 == 0 else [])
+        self._bit = getattr(self, "_bit", {}) | {agent: int(self.random.integers(2)) for agent in acting}
+        return {agent: np.array([2 * self._bit[agent] - 1], np.float32) for agent in acting}

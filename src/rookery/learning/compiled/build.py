@@ -43,23 +43,23 @@ def trace(learner: Any, name: str, batch: dict[str, Any], changes: tuple[Change,
     from torch.fx.experimental.proxy_tensor import make_fx
 
     update, flat = getattr(learner.algo, name), flatten(batch)
-    given = {key: t.clone() for key, t in learner.tensors.items()}
+    copies = {key: t.clone() for key, t in learner.tensors.items()}
 
     def words(tensors: dict[str, Tensor], noise: list[Tensor]) -> Traced:
         return Traced(learner.nets, learner.optimisers, tensors, learner.knob_names, noise=noise)
 
     noise = learner.dry_run(name, batch).drawn()
-    inputs = given | {f"noise{i}": torch.zeros(shape, device="cpu") for i, (_, shape) in enumerate(noise)}
+    inputs = copies | {f"noise{i}": torch.zeros(shape, device="cpu") for i, (_, shape) in enumerate(noise)}
     inputs |= {f"batch.{key}": flat[key] for key in sorted(flat)}
-    found: dict[str, Any] = {"noise": noise}
+    facts: dict[str, Any] = {"noise": noise}
 
     def pure(*tensors: Tensor) -> tuple[Tensor, ...]:
         t = dict(zip(inputs, tensors))
-        s = words({k: t[k] for k in given}, [t[f"noise{i}"] for i in range(len(noise))])
+        s = words({k: t[k] for k in copies}, [t[f"noise{i}"] for i in range(len(noise))])
         s._batch = Rows(unflatten({k: t[f"batch.{k}"] for k in flat}))
         returned = update(s, s._batch)
         arrays, metrics = split(s._metrics, returned)
-        found.update(arrays=list(arrays), metrics=list(metrics))
+        facts.update(arrays=list(arrays), metrics=list(metrics))
         numbers = torch.stack([m.float() for m in metrics.values()]) if metrics else torch.zeros(0, device="cpu")
         s.commit()
         return numbers, *(a.clone() for a in arrays.values())
@@ -73,7 +73,7 @@ def trace(learner: Any, name: str, batch: dict[str, Any], changes: tuple[Change,
             graph.graph.erase_node(node)
             del inputs[key]
     graph.recompile()
-    return graph, inputs, found
+    return graph, inputs, facts
 
 
 def check_trace(name: str, graph: Any) -> None:
@@ -102,12 +102,12 @@ def build(learner: Any, name: str, batch: dict[str, Any], place: Cache, key: str
     log.info("%s", text)
     with learner.busy(text) as say, place.scratch() as scratch:
         changes, left_out = usable()
-        graph, inputs, found = traced(learner, name, batch, changes)
+        graph, inputs, facts = traced(learner, name, batch, changes)
         made = scratch / "artefact"
         made.mkdir(mode=0o700)
-        found["left_out"] = left_out | _compile_trying(graph, tuple(inputs.values()), made / CODE, changes)
+        facts["left_out"] = left_out | _compile_trying(graph, tuple(inputs.values()), made / CODE, changes)
         plan = {"format": FORMAT, "key": key, "what": f"{type(learner.algo).__name__} {name}"}
-        plan |= {"circumstances": circumstances(), "sha256": sha256_of(made / CODE), "inputs": list(inputs), **found}
+        plan |= {"circumstances": circumstances(), "sha256": sha256_of(made / CODE), "inputs": list(inputs), **facts}
         plan = json.loads(json.dumps(plan))  # tuples become lists, as they will be when it is read
         (made / PLAN).write_text(json.dumps(plan | {"seal": seal(plan)}))
         size = (made / CODE).stat().st_size / 1e6
@@ -159,14 +159,14 @@ def _compare(graph: Any, examples: tuple[Tensor, ...], path: Path) -> None:
     """Refuse machine code that computes something else than its trace,
     in what it returns or in what it writes into its inputs.
     """
-    wanted, found = ([t.clone() for t in examples] for _ in range(2))
+    wanted, computed = ([t.clone() for t in examples] for _ in range(2))
     with torch.no_grad():
         wanted += graph(*wanted)
     try:
-        found += load(path)(found)
+        computed += load(path)(computed)
     except (Damaged, RuntimeError) as error:
         raise CompileError(f"the compiled update cannot be run: {_first_line(error)}; {HINT}") from error
-    for ours, trace in zip(found, wanted, strict=True):
+    for ours, trace in zip(computed, wanted, strict=True):
         ours, trace = (torch.nan_to_num(t.double()) for t in (ours, trace))
         if not bool((ours - trace).norm() <= ALIKE * trace.norm() + ALIKE**2):
             raise CompileError(f"the compiled update computes something else than the update; {HINT}")
@@ -232,5 +232,5 @@ def _temporary_files(folder: Path) -> Iterator[None]:
 def _first_line(error: BaseException) -> str:
     """The first line of what it says, and the first complaint of the C++ compiler if there is one below."""
     first, *others = str(error).strip().splitlines() or [type(error).__name__]
-    found = next((line.strip() for line in others if "error:" in line), "")
-    return f"{first} ({found})" if found else first
+    complaint = next((line.strip() for line in others if "error:" in line), "")
+    return f"{first} ({complaint})" if complaint else first

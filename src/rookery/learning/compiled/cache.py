@@ -110,14 +110,14 @@ class Cache:
 
     def entries(self) -> list[Entry]:
         """What is there, longest unused first."""
-        found = []
+        entries = []
         for folder in self.folder.iterdir() if self.folder.is_dir() else ():
             if _KEY.fullmatch(folder.name) and folder.is_dir():
                 with contextlib.suppress(OSError):  # it was removed by another run meanwhile
                     size = sum(file.stat().st_size for file in folder.iterdir())
                     mark = folder / PLAN if (folder / PLAN).exists() else folder
-                    found.append(Entry(folder.name, _what(folder), size, mark.stat().st_mtime))
-        return sorted(found, key=lambda entry: (entry.used, entry.key))
+                    entries.append(Entry(folder.name, _what(folder), size, mark.stat().st_mtime))
+        return sorted(entries, key=lambda entry: (entry.used, entry.key))
 
     def trim(self) -> list[Entry]:
         """Remove what killed builds left, what was not used for too long,

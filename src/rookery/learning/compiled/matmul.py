@@ -79,12 +79,12 @@ def applied() -> Iterator[None]:
     library = lowering.lowerings[mm]
 
     def lowered(a: Any, b: Any, *, layout: Any = None, **options: Any) -> Any:
-        *_, found, x, y = mm_args(a, b, layout=layout)
+        *_, result_layout, x, y = mm_args(a, b, layout=layout)
         for matrix in (x, y):
             matrix.freeze_layout()
-        if options or not suits(x, y, found):
+        if options or not suits(x, y, result_layout):
             return library(a, b, layout=layout, **options)
-        return Product(x, y, found).generate().output_node()
+        return Product(x, y, result_layout).generate().output_node()
 
     with patch.dict(lowering.lowerings, {mm: lowered}):
         yield

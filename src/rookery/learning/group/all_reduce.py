@@ -135,13 +135,13 @@ def row_axis(shape: tuple[int, ...], rows: int, axis: int) -> int | None:
 
 def rows_in(batch: Tree, axis: int, size: int) -> int:
     """Rows of a batch, which `size` learners can share."""
-    found = {int(leaf.shape[axis]) for leaf in leaves(batch) if leaf.dim() > axis}
-    if len(found) != 1:
+    counts = {int(leaf.shape[axis]) for leaf in leaves(batch) if leaf.dim() > axis}
+    if len(counts) != 1:
         raise BatchError(
-            f"expected equally many rows in every field of a batch along dimension {axis}, got {sorted(found)}: "
+            f"expected equally many rows in every field of a batch along dimension {axis}, got {sorted(counts)}: "
             "several learners (learning.learners) cannot share it. Set learning.learners=1."
         )
-    rows = found.pop()
+    rows = counts.pop()
     if rows % size:
         raise ConfigError(
             f"a batch of {rows} rows cannot be shared equally by learning.learners={size}. "

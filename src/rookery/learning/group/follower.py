@@ -63,11 +63,11 @@ def device_of(spec: GroupSpec, rank: int) -> str:
 
 def digest(learner: Learner) -> str:
     """Of all that must be the same in all learners between two updates."""
-    found = hashlib.sha256()
+    sha256 = hashlib.sha256()
     for key, tensor in sorted(learner.tensors.items()):
         if not is_told(key):
-            found.update(tensor.detach().cpu().numpy().tobytes())
-    return found.hexdigest()
+            sha256.update(tensor.detach().cpu().numpy().tobytes())
+    return sha256.hexdigest()
 
 
 def shared_update(
@@ -113,9 +113,9 @@ class Member:
         learner = self.learner
         if torch.get_num_threads() != task.threads:
             torch.set_num_threads(task.threads)  # a norm has other bits with other threads
-        told = self._told.arrays(task.told)
-        learner.generator.set_state(torch.from_numpy(told["generator"]).clone())
-        _take(learner, ((key, array) for key, array in told.items() if key != "generator"))
+        numbers = self._told.arrays(task.told)
+        learner.generator.set_state(torch.from_numpy(numbers["generator"]).clone())
+        _take(learner, ((key, array) for key, array in numbers.items() if key != "generator"))
         if task.fresh is not None:
             _take(learner, self._fresh.arrays(task.fresh).items())
         learner.updates = task.updates

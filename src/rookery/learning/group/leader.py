@@ -96,11 +96,11 @@ class Leader(Learner):
         try:
             for member in self._members:
                 member.ask("digest")
-            found = [unpack(member.answer(self.spec.seconds)) for member in self._members]
+            digests = [unpack(member.answer(self.spec.seconds)) for member in self._members]
         except WorkerLost:
             return self.close()  # nothing is lost between two updates
         mine = digest(self)
-        for number, theirs in enumerate(found, 1):
+        for number, theirs in enumerate(digests, 1):
             if theirs != mine:
                 raise BrokenView(
                     f"learner {number} of learning.learners={self.spec.size} has other weights than learner 0 after "
@@ -151,8 +151,8 @@ class Leader(Learner):
         where = _written(self._arenas[0], flatten(batch)), _written(self._arenas[1], numbers)
         fresh = None
         if self._versions != self._now():
-            held = {key: tensor for key, tensor in self.tensors.items() if not is_told(key)}
-            fresh = _written(self._arenas[2], held)
+            weights = {key: tensor for key, tensor in self.tensors.items() if not is_told(key)}
+            fresh = _written(self._arenas[2], weights)
         task = Task(name, rows, *where, fresh, self.updates, torch.get_num_threads())
         for member in self._members:
             member.ask("update", task)
@@ -166,7 +166,7 @@ class Leader(Learner):
 
         An error that a learner itself has told is raised here.
         """
-        told = [f"learner {member.number} (pid {member.pid}) {how}" for member, how in self._gone()]
+        gone = [f"learner {member.number} (pid {member.pid}) {how}" for member, how in self._gone()]
         try:
             for member in self._members:
                 if member.pipe.poll(0):
@@ -175,7 +175,7 @@ class Leader(Learner):
             pass
         finally:
             self.close()
-        what = "; ".join(told) or (
+        what = "; ".join(gone) or (
             f"the learners waited {self.spec.seconds:g} s (learning.deadline) for one another: "
             f"{str(lost).partition(chr(10))[0]}"
         )
@@ -207,7 +207,7 @@ class Leader(Learner):
 
     def _compare(self, name: str, witness: Witness, before: dict[str, Tensor]) -> None:
         """Refuse an update whose parts do not add up to the whole."""
-        found, self.group.gradients = self.group.gradients or [], None
+        gradients, self.group.gradients = self.group.gradients or [], None
         why = f"update {name!r} cannot be shared by learning.learners={self.spec.size}:"
         for net in self.nets.values():
             if not net.is_target and not torch.equal(net.stats, before[f"{net.name}.stats"]):
@@ -216,7 +216,7 @@ class Leader(Learner):
                     f"{why} network {net.name!r} takes statistics of the batch while it learns, "
                     "and every learner sees a part. Set learning.learners=1."
                 )
-        for ours, whole in zip(found, witness.gradients, strict=True):
+        for ours, whole in zip(gradients, witness.gradients, strict=True):
             apart, scale = torch.linalg.vector_norm(ours - whole), torch.linalg.vector_norm(whole)
             if not bool(apart <= ALIKE * scale + 1e-7) and bool(
                 torch.isfinite(scale)
