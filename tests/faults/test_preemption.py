@@ -213,14 +213,14 @@ def test_a_run_that_is_told_to_end_before_its_workers_are_ready_saves_what_it_we
     with trainer_of() as other:
         other.restore(state)
         other.pool.interrupted = lambda: "signal 15"
-        real = other.pool._line
+        real = other.pool._link
 
         def doomed(recipe):
             line = real(recipe)
             os.kill(line.pid, signal.SIGKILL)
             return line
 
-        other.pool._line = doomed
+        other.pool._link = doomed
         other.round()
         assert other.steps == state["run"]["steps"]
         assert other.pool.state() == state["pool"]

@@ -73,11 +73,11 @@ def test_workers_that_are_too_far_ahead_wait_so_that_the_ratio_of_updates_and_st
 def test_chunks_that_wait_and_updates_that_are_owed_count_together_when_workers_are_held_back(monkeypatch):
     with trainer_of("dqn", DQN, "pool.ahead=1", "store.updates_per_step=0.5") as trainer:
         monkeypatch.setattr(type(trainer.store), "ready", lambda _: True)
-        monkeypatch.setattr(type(trainer.store), "owed", 16)  # of two chunks of 16 steps: one per worker
+        monkeypatch.setattr(type(trainer.store), "owed", 32.0)  # steps: of two chunks of 16, one per worker
         assert not trainer._ahead()
         monkeypatch.setattr(type(trainer.pool), "waiting", 1)
         assert trainer._ahead()
-        monkeypatch.setattr(type(trainer.store), "owed", 8)
+        monkeypatch.setattr(type(trainer.store), "owed", 16.0)
         assert not trainer._ahead()
 
 

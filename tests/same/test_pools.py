@@ -123,14 +123,14 @@ def test_a_worker_that_always_dies_ends_the_run_with_its_cause():
     with trainer_of("ppo", "process", *words) as trainer:
         trainer.round()
         trainer.pool._links[0].collect = lambda orders: os.kill(trainer.pool._links[0].pid, signal.SIGKILL)
-        real = trainer.pool._line
+        real = trainer.pool._link
 
         def doomed(recipe):
             line = real(recipe)
             line.collect = lambda orders: os.kill(line.pid, signal.SIGKILL)
             return line
 
-        trainer.pool._line = doomed
+        trainer.pool._link = doomed
         with pytest.raises(EnvError, match=r"pool worker 0 .* was ended by SIGKILL.* 3 times in a row"):
             rounds(trainer, 1000)
 

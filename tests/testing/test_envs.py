@@ -129,7 +129,7 @@ class TestWorkers(EnvContract):
 
     def make(self):
         env = built(id="CartPole-v1", engine="gymnasium", workers={"mode": "subprocess", "processes": 2})
-        assert type(env) is Workers
+        assert type(env.table) is Workers
         return env
 
     def one(self, index):
@@ -143,7 +143,7 @@ class TestAsyncWorkers(EnvContract):
 
     def make(self):
         env = built(id="CartPole-v1", engine="gymnasium", workers={"mode": "async", "processes": 2})
-        assert isinstance(env, AsyncWorkers)
+        assert isinstance(env.table, AsyncWorkers)
         return env
 
     def one(self, index):
