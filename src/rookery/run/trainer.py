@@ -20,7 +20,7 @@ from time import perf_counter_ns
 from typing import Any
 
 from rookery.acting.actor import Messages
-from rookery.core.chunk import Chunk, Collected
+from rookery.core.chunk import Collected
 from rookery.core.errors import ConfigError, UsageError
 from rookery.learning.learner import Outputs
 from rookery.run.build import EnvFactory, Parts, add_player, build_parts
@@ -28,8 +28,8 @@ from rookery.run.callbacks.base import Callback, Callbacks
 from rookery.run.checkpoints.checkpoints import Checkpoints
 from rookery.run.config.config import Config
 from rookery.run.config.resolve import load_config
-from rookery.run.config.sections import PoolConfig, TrainConfig
 from rookery.run.evaluate import Evaluator
+from rookery.run.limits import GOAL, Lags, goal_reached, limit_reached
 from rookery.run.machine import settings
 from rookery.run.players import Player, PlayerHandle
 from rookery.run.report.clock import ACT, ENV, EVAL, OTHER, SAMPLE, TRANSPORT, UPDATE
@@ -39,7 +39,6 @@ from rookery.run.report.sentinel import Sentinel
 from rookery.run.threads import threads_for
 
 log = logging.getLogger("rookery.run")
-GOAL = "reached train.stop"  # in the reason of a run that ended at a goal
 
 
 class Trainer:
@@ -477,52 +476,3 @@ class Trainer:
         self.reason = (reason or None) if keep else None
         for name, thing in self._stateful().items():
             thing.restore(state[name])
-
-
-class Lags:
-    """Admits chunks that are not too old, and says how old they were. In rounds there is no lag, and nothing to say."""
-
-    def __init__(self, config: PoolConfig):
-        self._asynchronous, self._most, self._room = config.mode == "async", config.max_lag, 2 * config.workers
-        self.dropped = 0  # env steps of chunks that were too old, ever
-        self._count = self._total = self._worst = 0  # since the last report
-
-    def admits(self, lag: int, chunk: Chunk, newer: int = 0) -> bool:
-        """`newer`: chunks that wait behind this one, where each is learnt from once: too many, and a newer one is
-        better."""
-        if not self._asynchronous:
-            return True
-        if lag > self._most or newer > self._room:
-            self.dropped += chunk.steps
-            return False
-        self._count, self._total, self._worst = self._count + 1, self._total + lag, max(self._worst, lag)
-        return True
-
-    def report(self) -> dict[str, float]:
-        """Mean and largest lag since the last report, in updates."""
-        if not self._asynchronous:
-            return {}
-        told = {"pool/dropped_steps": float(self.dropped)}
-        if self._count:
-            told |= {"pool/lag_mean": self._total / self._count, "pool/lag_max": float(self._worst)}
-        self._count = self._total = self._worst = 0
-        return told
-
-
-def limit_reached(train: TrainConfig, steps: int, updates: int, episodes: int, seconds: float) -> str | None:
-    """The first limit that is reached, as a sentence."""
-    counts = {"max_steps": steps, "max_updates": updates, "max_episodes": episodes, "max_seconds": seconds}
-    for name, count in counts.items():
-        limit = getattr(train, name)
-        if limit is not None and count >= limit:
-            return f"train.{name}={limit:g} reached" if name == "max_seconds" else f"train.{name}={limit} reached"
-    return None
-
-
-def goal_reached(train: TrainConfig, metrics: dict[str, Any]) -> str | None:
-    """The first goal of train.stop that these metrics reach, as a sentence."""
-    for name, goal in train.stop.items():
-        value = metrics.get(name)
-        if isinstance(value, float | int) and value >= goal:
-            return f"{name} = {value:.6g} {GOAL} {goal:g}"
-    return None

@@ -1,0 +1,59 @@
+"""Limits: when a run is over, and which chunks are too old to be learnt from. It stands alone, so the loop is one piece."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rookery.core.chunk import Chunk
+from rookery.run.config.sections import PoolConfig, TrainConfig
+
+GOAL = "reached train.stop"  # in the reason of a run that ended at a goal
+
+
+class Lags:
+    """Admits chunks that are not too old, and says how old they were. In rounds there is no lag, and nothing to say."""
+
+    def __init__(self, config: PoolConfig):
+        self._asynchronous, self._most, self._room = config.mode == "async", config.max_lag, 2 * config.workers
+        self.dropped = 0  # env steps of chunks that were too old, ever
+        self._count = self._total = self._worst = 0  # since the last report
+
+    def admits(self, lag: int, chunk: Chunk, newer: int = 0) -> bool:
+        """`newer`: chunks that wait behind this one, where each is learnt from once: too many, and a newer one is
+        better."""
+        if not self._asynchronous:
+            return True
+        if lag > self._most or newer > self._room:
+            self.dropped += chunk.steps
+            return False
+        self._count, self._total, self._worst = self._count + 1, self._total + lag, max(self._worst, lag)
+        return True
+
+    def report(self) -> dict[str, float]:
+        """Mean and largest lag since the last report, in updates."""
+        if not self._asynchronous:
+            return {}
+        told = {"pool/dropped_steps": float(self.dropped)}
+        if self._count:
+            told |= {"pool/lag_mean": self._total / self._count, "pool/lag_max": float(self._worst)}
+        self._count = self._total = self._worst = 0
+        return told
+
+
+def limit_reached(train: TrainConfig, steps: int, updates: int, episodes: int, seconds: float) -> str | None:
+    """The first limit that is reached, as a sentence."""
+    counts = {"max_steps": steps, "max_updates": updates, "max_episodes": episodes, "max_seconds": seconds}
+    for name, count in counts.items():
+        limit = getattr(train, name)
+        if limit is not None and count >= limit:
+            return f"train.{name}={limit:g} reached" if name == "max_seconds" else f"train.{name}={limit} reached"
+    return None
+
+
+def goal_reached(train: TrainConfig, metrics: dict[str, Any]) -> str | None:
+    """The first goal of train.stop that these metrics reach, as a sentence."""
+    for name, goal in train.stop.items():
+        value = metrics.get(name)
+        if isinstance(value, float | int) and value >= goal:
+            return f"{name} = {value:.6g} {GOAL} {goal:g}"
+    return None
