@@ -1,4 +1,4 @@
-"""Limits: when a run is over, and which chunks are too old to be learnt from. It stands alone, so the loop is one piece."""
+"""Limits: when a run is over, and which chunks are too old. It stands alone, so that the loop reads as one piece."""
 
 from __future__ import annotations
 
