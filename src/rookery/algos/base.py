@@ -60,6 +60,18 @@ class AlgoConfig(Section):
     gamma: float = 0.99  # discount per env step
 
     shares: ClassVar[tuple[str, ...]] = ()  # schedules whose values must lie in [0, 1]; all others must not be negative
+    absent: ClassVar[dict[str, Any]] = {  # what the loop reads where an algorithm has no such option
+        "n_step": 1,
+        "rollout": 1,
+        "minibatches": None,
+        "sequence": None,
+        "rescale": None,
+    }
+
+    def __getattr__(self, name: str) -> Any:
+        if name in AlgoConfig.absent:
+            return AlgoConfig.absent[name]
+        raise AttributeError(f"{type(self).__name__} has no option {name!r}")
 
     @model_validator(mode="after")
     def _schedules_in_range(self) -> Self:
@@ -151,7 +163,8 @@ class Algorithm:
     @property
     def rows(self) -> int | None:
         """Env steps per env and round; None: as many as an update waits for."""
-        return getattr(self.config, "rollout", 1)
+        rows: int | None = self.config.rollout
+        return rows
 
     def networks(self) -> dict[str, nn.Module]:
         """Fresh networks by name; called once, with seeded global generators."""

@@ -168,33 +168,31 @@ def build_players(
     config: Config, env: Spaced, seats: Chances, streams: Streams, modes: Mapping[str, Any] | None
 ) -> Players:
     """Every player with its networks, and no store yet. `modes` None: they only act, eagerly and on the CPU."""
-    players = Players()
-    for name in config.players:
-        agents = agents_of(seats, name)
-        specs = env.obs_spec[agents[0]], env.action_spec[agents[0]]
-        with told_of(config, name):
-            players[name] = build_player(config, name, specs, streams, modes)
-        players[name].columns = config.env.num * len(agents) * config.pool.workers
-    return players
+    return Players({name: build_player(config, name, env, seats, streams, modes) for name in config.players})
 
 
 def build_player(
-    config: Config, name: str, specs: tuple[Tree, Tree], streams: Streams, modes: Mapping[str, Any] | None
+    config: Config, name: str, env: Spaced, seats: Chances, streams: Streams, modes: Mapping[str, Any] | None
 ) -> Player:
-    """A player for observations and actions of these specs."""
-    view, prefix = config.of(name), config.players[name].prefix
+    """A player for the observations and actions of the agents that it sits for."""
+    view, prefix, agents = config.of(name), config.players[name].prefix, agents_of(seats, name)
+    frame_spec, action_spec = env.obs_spec[agents[0]], env.action_spec[agents[0]]
     branch = streams.branch(prefix.rstrip("/")) if prefix else streams
-    make = MakeAlgorithm(view, *specs, registry.imported())
-    algo = make()
-    knobs = {key: schedule.resolved(config.train.max_steps) for key, schedule in algo.knobs().items()}
-    if modes is None:
-        return Player(name, view, branch, algo, Learner(algo, branch), knobs, "to act only", specs[0], prefix)
-    known = modes.get(name)
-    mode, reason = (known, "as in the run being resumed") if known else choose_mode(view)
-    automatic = not known and view.learning.mode == "auto"
-    settings = {"mode": mode, "cache": cache_of(view), "device": device_of(view), "fall_back": automatic}
-    learner = build_learner(view, algo, branch, settings, make)
-    return Player(name, view, branch, algo, learner, knobs, reason, specs[0], prefix)
+    make = MakeAlgorithm(view, frame_spec, action_spec, registry.imported())
+    with told_of(config, name):
+        algo = make()
+        knobs = {key: schedule.resolved(config.train.max_steps) for key, schedule in algo.knobs().items()}
+        if modes is None:
+            learner, reason = Learner(algo, branch), "to act only"
+        else:
+            known = modes.get(name)
+            mode, reason = (known, "as in the run being resumed") if known else choose_mode(view)
+            automatic = not known and view.learning.mode == "auto"
+            settings = {"mode": mode, "cache": cache_of(view), "device": device_of(view), "fall_back": automatic}
+            learner = build_learner(view, algo, branch, settings, make)
+    player = Player(name, view, branch, algo, learner, knobs, reason, frame_spec, prefix)
+    player.columns = config.env.num * len(agents) * config.pool.workers
+    return player
 
 
 @contextmanager
@@ -253,7 +251,7 @@ def build_store(player: Player, env: MultiEnv, folder: Path | None) -> Store:
         apart=view.pool.mode == "async",
         rows=algo.rows or 1,
         gamma=view.algo.gamma,
-        n_step=getattr(view.algo, "n_step", 1),
+        n_step=view.algo.n_step,
         stack=view.env.stack,
         window=algo.window(),
         memory=algo.memory(),
@@ -292,7 +290,7 @@ def _rows(player: Player, env: MultiEnv, seats: Chances, worker: int, greedy: bo
     priority = config.store.priority
     if priority is not None and priority.initial == "actor" and config.players[player.name].train:
         with told_of(config, player.name):
-            actor.judge = Judge(actor, config.algo.gamma, getattr(config.algo, "rescale", None))
+            actor.judge = Judge(actor, config.algo.gamma, config.algo.rescale)
     stream = player.streams.numpy(f"act/{worker}")
     return Rows(actor, stream, env, agents, stacked=config.store_kind.stacked)
 
@@ -310,11 +308,7 @@ def build_worker(spec: WorkerSpec, streams: Streams) -> tuple[dict[str, Learner]
 def add_player(parts: Parts, config: Config, name: str, mode: Any = None, folder: Path | None = None) -> Player:
     """Build a player that `config` has and the run has not, and seat it in every collector of the pool."""
     seats, pool = seating(config, parts.spaces), parts.pool
-    agents = agents_of(seats, name)
-    specs = parts.spaces.obs_spec[agents[0]], parts.spaces.action_spec[agents[0]]
-    with told_of(config, name):
-        player = build_player(config, name, specs, parts.streams, {name: mode})
-    player.columns = config.env.num * len(agents) * config.pool.workers
+    player = build_player(config, name, parts.spaces, seats, parts.streams, {name: mode})
     if config.players[name].train:
         player.store = build_store(player, pool.known_env, folder)
     if isinstance(pool, LocalPool):
@@ -336,9 +330,7 @@ def extend_worker(worker: CollectorWorker, config: Config, name: str) -> None:
     """In the process of a remote worker: a player that `config` has and the worker has not."""
     env = worker.collector.env
     seats = seating(config, env)
-    agents = agents_of(seats, name)
-    specs = env.obs_spec[agents[0]], env.action_spec[agents[0]]
-    player = build_player(config, name, specs, worker.streams, None)
+    player = build_player(config, name, env, seats, worker.streams, None)
     _seat(worker.collector, player, seats, worker.streams)
     worker.learners[name] = player.learner
 

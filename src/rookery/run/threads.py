@@ -92,7 +92,7 @@ def work_of(player: Player) -> int:
     window = player.algo.window()
     length = 1 if window is None else window.burn_in + window.length
     if player.config.store_kind.once and player.algo.memory() is not None:
-        length = getattr(player.config.algo, "sequence", None) or player.rows
+        length = player.config.algo.sequence or player.rows
     learner, rows, total = player.learner, rows_of(player, length), 0
     for network in learner.nets.values():
         passes = 3 if network.name in learner.optimisers else 1
@@ -107,7 +107,7 @@ def rows_of(player: Player, length: int = 1) -> int:
     """Rows of one update; `length`: rows of a sequence."""
     if not player.config.store_kind.once:
         return int(player.config.store.batch_size) * length
-    return int(player.rows * player.columns // getattr(player.config.algo, "minibatches", 1))
+    return int(player.rows * player.columns // (player.config.algo.minibatches or 1))
 
 
 def _one_after_another(network: nn.Module) -> set[nn.Module]:

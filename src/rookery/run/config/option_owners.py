@@ -24,7 +24,7 @@ def _has(name: str, section: str, word: str) -> bool:
     algorithm = found(name)
     if algorithm is None:
         return False
-    if section == "store" and word in NOT_OF_SEQUENCES and getattr(algorithm, "recurrent", "no") == "must":
+    if section == "store" and word in NOT_OF_SEQUENCES and algorithm.recurrent == "must":
         return False
     model: Any = algorithm.Config if section == "algo" else kind_of(algorithm).model()
     return word in model.model_fields

@@ -63,8 +63,9 @@ def layers_of(
     if file is not None:
         layers.append(Layer(f"file {file}", *read_file(Path(file))))
     if isinstance(algo, type):
-        registry.register("algo", getattr(algo, "name", algo.__name__.lower()), algo)
-        algo = getattr(algo, "name", algo.__name__.lower())
+        name: str = getattr(algo, "name", algo.__name__.lower())
+        registry.register("algo", name, algo)
+        algo = name
     named = {"algo": {"name": algo}} if algo is not None else {}
     named |= {"env": {"id": env}} if env is not None else {}
     layers += [Layer("argument", part) for part in (named, tree) if part]

@@ -42,9 +42,9 @@ def _shared(config: Config) -> Iterator[str]:
             f"store.batch_size={size} cannot be shared equally by learning.learners={learners}. "
             f"Set store.batch_size={max(1, round(size / learners)) * learners}, or change learning.learners"
         )
-    parts = getattr(config.algo, "minibatches", None)
+    parts = config.algo.minibatches
     if once and config.env.agents == 1 and parts is not None:
-        sequence = getattr(config.algo, "sequence", None) or config.algo.rollout  # appo: whole rollouts
+        sequence = config.algo.sequence or config.algo.rollout  # appo: whole rollouts
         length = 1 if config.model.core is None else sequence
         size = config.env.num * config.pool.workers * (config.algo.rollout // length) // parts
         if size % learners:
@@ -76,7 +76,7 @@ def _learns(config: Config) -> Iterator[str]:
                 f"steps and 1 / "
                 f"store.updates_per_step={ratio:g} more. Raise train.max_steps, or lower store.min_fill"
             )
-    rows = getattr(config.algo, "rollout", 1) or 1
+    rows = config.algo.rollout or 1
     round_steps = rows * config.env.num * config.pool.workers
     if config.store_kind.once and round_steps > limit:
         yield (
@@ -113,10 +113,10 @@ def _stops(config: Config) -> Iterator[str]:
 
 def _hindsight(config: Config) -> Iterator[str]:
     """A reward of several steps cannot be computed again from one pair of goals, and a memory has seen the old one."""
-    n_step = getattr(config.algo, "n_step", 1)
+    n_step = config.algo.n_step
     if config.store.hindsight is None:
         return
-    if getattr(config.algorithm, "recurrent", "no") == "must":
+    if config.algorithm.recurrent == "must":
         yield (
             f"store.hindsight gives single steps another goal, but algo.name={config.algo.name} learns from sequences. "
             f"Use dqn or another algorithm without memory, or set store.hindsight=null"
