@@ -23,34 +23,10 @@ from rookery.core.spec import Leaf, describe, mask_of
 from rookery.core.tree import Tree
 from rookery.data.replay.sequences import Window
 from rookery.learning.learner import Learner, Outputs
-from rookery.learning.optim import LimitKind, Optimiser
+from rookery.learning.optim import Optimiser
 
 Positive = Annotated[int, Field(ge=1)]
 Share = Annotated[float, Field(ge=0, le=1)]
-
-
-class GradConfig(Section):
-    """`algo.grad`: a limit of gradients besides `algo.max_grad_norm`, and before it; see `rookery.learning.optim`."""
-
-    kind: LimitKind | None = None  # what is done to a gradient that goes too far, and when; null: no such limit
-    at: Annotated[float, Field(gt=0)] = 10.0  # the limit; of the kinds with momentum a factor of the usual size
-    beta: Annotated[float, Field(ge=0, lt=1)] = 0.999  # memory of the usual size, for the kinds with momentum
-
-    @model_validator(mode="after")
-    def _used(self) -> Self:
-        kind = self.kind or ""
-        for name, used in (("at", bool(kind)), ("beta", "momentum" in kind)):
-            value = getattr(self, name)
-            if not used and value != type(self).model_fields[name].default:
-                wanted = "a kind with momentum" if kind else "algo.grad.kind"
-                reason = f", {kind} compares with a fixed number" if kind else ""
-                raise ValueError(f"algo.grad.{name}={value:g} would be ignored: set {wanted}{reason}")
-        return self
-
-    @property
-    def options(self) -> dict[str, Any]:
-        """For an `Optimiser`."""
-        return {"limit": self.kind, "limit_at": self.at, "limit_beta": self.beta}
 
 
 class AlgoConfig(Section):
@@ -60,7 +36,8 @@ class AlgoConfig(Section):
     gamma: float = 0.99  # discount per env step
 
     shares: ClassVar[tuple[str, ...]] = ()  # schedules whose values must lie in [0, 1]; all others must not be negative
-    absent: ClassVar[dict[str, Any]] = {  # what the loop reads where an algorithm has no such option
+    # what the loop reads where an algorithm has no such option
+    absent: ClassVar[dict[str, Any]] = {
         "n_step": 1,
         "rollout": 1,
         "minibatches": None,

@@ -22,7 +22,7 @@ import numpy as np
 from pydantic import Field
 from torch import Tensor, nn
 
-from rookery.algos.base import AlgoConfig, GradConfig, Positive, Share
+from rookery.algos.base import AlgoConfig, Positive, Share
 from rookery.algos.curiosity import CURIOSITY_METRICS, CuriosityConfig
 from rookery.algos.onpolicy import OnPolicy
 from rookery.core.schedule import Schedule
@@ -32,7 +32,7 @@ from rookery.equations.distributions import logp_entropy
 from rookery.equations.rollouts import as_rows, as_sequences, corrected
 from rookery.equations.value import mean_valid, squared
 from rookery.learning.learner import Learner, Outputs
-from rookery.learning.optim import Adam, Optimiser, RMSprop
+from rookery.learning.optim import Adam, GradConfig, Optimiser, RMSprop
 from rookery.nets import ActorCritic
 from rookery.nets.policy import memory_spec
 

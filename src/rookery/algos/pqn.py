@@ -21,7 +21,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from rookery.acting.rules import EpsilonGreedy, Rule
-from rookery.algos.base import AlgoConfig, Algorithm, GradConfig, Positive, Share
+from rookery.algos.base import AlgoConfig, Algorithm, Positive, Share
 from rookery.core.schedule import Schedule
 from rookery.core.spec import mask_of
 from rookery.core.tree import Tree
@@ -29,7 +29,7 @@ from rookery.equations.returns import lambda_return, successor_values
 from rookery.equations.rollouts import as_rows, shuffled
 from rookery.equations.value import max_q, mean_valid, pick, squared
 from rookery.learning.learner import Learner, Outputs
-from rookery.learning.optim import Adam, Optimiser
+from rookery.learning.optim import Adam, GradConfig, Optimiser
 from rookery.nets import QNetwork
 
 

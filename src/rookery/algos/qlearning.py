@@ -8,8 +8,9 @@ from typing import Annotated, Any
 
 from pydantic import Field, model_validator
 
-from rookery.algos.base import AlgoConfig, GradConfig, Positive, Share
+from rookery.algos.base import AlgoConfig, Positive, Share
 from rookery.core.schedule import Schedule
+from rookery.learning.optim import GradConfig
 
 
 class QLearningConfig(AlgoConfig):

@@ -22,14 +22,14 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from rookery.acting.rules import EpsilonGreedy, Rule
-from rookery.algos.base import AlgoConfig, Algorithm, GradConfig, Positive, Share
+from rookery.algos.base import AlgoConfig, Algorithm, Positive, Share
 from rookery.core.schedule import Schedule
 from rookery.core.spec import mask_of
 from rookery.core.tree import Tree, tree_map, tree_take
 from rookery.data.replay.sequences import Window
 from rookery.equations.sequences import n_step_targets, sequence_priority
 from rookery.equations.value import double_q, mean_valid, pick, rescale, unscale
-from rookery.learning.optim import Adam, Optimiser
+from rookery.learning.optim import Adam, GradConfig, Optimiser
 from rookery.nets import QNetwork
 from rookery.nets.cores import state_spec
 

@@ -20,12 +20,12 @@ from torch import Tensor, nn
 
 from rookery.acting.noise import squashed
 from rookery.acting.rules import Rule
-from rookery.algos.base import AlgoConfig, Algorithm, GradConfig, Positive, Share
+from rookery.algos.base import AlgoConfig, Algorithm, Positive, Share
 from rookery.core.schedule import Schedule
 from rookery.core.tree import Tree
 from rookery.equations.soft import squashed_sample, temperature_loss
 from rookery.equations.value import squared, weighted_mean
-from rookery.learning.optim import Adam, Optimiser
+from rookery.learning.optim import Adam, GradConfig, Optimiser
 from rookery.nets import Critic, Ensemble, Scalar, SquashedPolicy
 
 

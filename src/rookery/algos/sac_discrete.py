@@ -20,14 +20,14 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from rookery.acting.rules import Rule, rule_for
-from rookery.algos.base import AlgoConfig, Algorithm, GradConfig, Positive, Share
+from rookery.algos.base import AlgoConfig, Algorithm, Positive, Share
 from rookery.core.schedule import Schedule
 from rookery.core.spec import mask_of
 from rookery.core.tree import Tree
 from rookery.equations.distributions import legal, masked_logits
 from rookery.equations.soft import entropy_of, soft_value
 from rookery.equations.value import pick, squared, weighted_mean
-from rookery.learning.optim import Adam, Optimiser
+from rookery.learning.optim import Adam, GradConfig, Optimiser
 from rookery.nets import Ensemble, QNetwork, Scalar
 
 

@@ -21,11 +21,11 @@ from torch import Tensor, nn
 
 from rookery.acting.noise import GaussianNoise
 from rookery.acting.rules import Rule
-from rookery.algos.base import AlgoConfig, Algorithm, GradConfig, Positive, Share
+from rookery.algos.base import AlgoConfig, Algorithm, Positive, Share
 from rookery.core.schedule import Schedule
 from rookery.core.tree import Tree
 from rookery.equations.value import squared, weighted_mean
-from rookery.learning.optim import Adam, Optimiser
+from rookery.learning.optim import Adam, GradConfig, Optimiser
 from rookery.nets import Critic, DeterministicPolicy, Ensemble
 
 

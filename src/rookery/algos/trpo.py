@@ -17,7 +17,7 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from rookery.algos.base import AlgoConfig, GradConfig, Positive, Share
+from rookery.algos.base import AlgoConfig, Positive, Share
 from rookery.algos.curiosity import CURIOSITY_METRICS, CuriosityConfig
 from rookery.algos.onpolicy import OnPolicy
 from rookery.core.schedule import Schedule
@@ -29,7 +29,7 @@ from rookery.equations.rollouts import as_rows, judged, shuffled, values_of
 from rookery.equations.value import mean_valid, squared
 from rookery.learning.learner import Learner, Outputs
 from rookery.learning.natural import TrustRegion, natural_step
-from rookery.learning.optim import Adam, Optimiser
+from rookery.learning.optim import Adam, GradConfig, Optimiser
 from rookery.nets import Policy, Value
 
 

@@ -21,12 +21,14 @@ c ≥ 1 the first gradient is never too large, and a limit that is reached again
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, get_args
+from typing import Annotated, Any, ClassVar, Literal, Self, get_args
 
 import numpy as np
 import torch
+from pydantic import Field, model_validator
 from torch import Tensor
 
+from rookery.core.config.section import Section
 from rookery.core.errors import ConfigError
 from rookery.core.watching import watched
 
@@ -210,3 +212,27 @@ class SGD(Optimiser):
     def pure(self, p: Tensor, g: Tensor, slots: tuple[Tensor, ...], lr: Tensor) -> tuple[Tensor, ...]:
         m = slots[0] * self.momentum + g
         return self.decayed(p, lr) - lr * m, m
+
+
+class GradConfig(Section):
+    """`algo.grad`: a limit of gradients besides `algo.max_grad_norm`, and before it."""
+
+    kind: LimitKind | None = None  # what is done to a gradient that goes too far, and when; null: no such limit
+    at: Annotated[float, Field(gt=0)] = 10.0  # the limit; of the kinds with momentum a factor of the usual size
+    beta: Annotated[float, Field(ge=0, lt=1)] = 0.999  # memory of the usual size, for the kinds with momentum
+
+    @model_validator(mode="after")
+    def _used(self) -> Self:
+        kind = self.kind or ""
+        for name, used in (("at", bool(kind)), ("beta", "momentum" in kind)):
+            value = getattr(self, name)
+            if not used and value != type(self).model_fields[name].default:
+                wanted = "a kind with momentum" if kind else "algo.grad.kind"
+                reason = f", {kind} compares with a fixed number" if kind else ""
+                raise ValueError(f"algo.grad.{name}={value:g} would be ignored: set {wanted}{reason}")
+        return self
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """For an `Optimiser`."""
+        return {"limit": self.kind, "limit_at": self.at, "limit_beta": self.beta}

@@ -1,4 +1,4 @@
-"""A toy algorithm for config tests: its section has one field of every kind, and it needs no torch."""
+"""A toy algorithm for config tests: its section has one field of every kind."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 import pytest
 from pydantic import Field
 
+from rookery.algos.base import AlgoConfig, Algorithm
 from rookery.core import registry
 from rookery.core.config.section import Section
 from rookery.core.schedule import Schedule
@@ -20,7 +21,7 @@ class Inner(Section):
     bias: bool = True  # add one
 
 
-class ToyConfig(Section):
+class ToyConfig(AlgoConfig):
     """One field of every kind."""
 
     name: Literal["toy"] = "toy"  # of the algorithm
@@ -36,7 +37,7 @@ class ToyConfig(Section):
     rollout: Annotated[int, Field(ge=1)] = 1  # env steps per env and round
 
 
-class Toy:
+class Toy(Algorithm):
     """Stands where an Algorithm stands."""
 
     name = "toy"
