@@ -116,7 +116,8 @@ def result_table(results: dict[str, Any]) -> str:
         low, high = m["interval"]
         name, value = ("", m["return_iqm"]) if "return_iqm" in m else ("success ", m["success_iqm"])
         steps = f"{m['steps']:,}".replace(",", " ")
-        figures = [f"{name}{value:g} [{low:g}, {high:g}]", "" if m["gate"] is None else f"{name}{m['gate']:g}", steps]
+        interval = f" [{low:g}, {high:g}]" if m["seeds"] > 1 else ""  # of one seed there is none
+        figures = [f"{name}{value:g}{interval}", "" if m["gate"] is None else f"{name}{m['gate']:g}", steps]
         rows.append([command, row["status"], *figures, str(m["seeds"])])
     return table(["command", "status", "return", "gate", "env steps", "seeds"], rows)
 

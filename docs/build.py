@@ -38,8 +38,12 @@ CURVES = ROOT / "docs" / "curves"
 SPEED = ROOT / "bench" / "results" / "latest.json"
 PICTURE = ROOT / "docs" / "images" / "curves.svg"
 MEASURED = (  # parts that change when the gates are run, not when the code changes
-    *("results", "curves", "speed", "speed-all"),
+    *("results", "results-all", "curves", "speed", "speed-all"),
     *(f"measured-{name}" for name in algorithms()),
+)
+CHOICE = (  # one preset for each kind of task
+    *("cartpole-dqn", "cartpole-ppo", "cartpole-novel-r2d2", "lunarlander-ppo", "pendulum-sac"),
+    *("halfcheetah-ppo", "hopper-ppo", "bitflip8-dqn-her", "chain20-ppo-rnd"),
 )
 _PART = re.compile(r"(<!-- generated: (?P<name>[\w-]+) -->\n)(?P<text>.*?)(<!-- end: (?P=name) -->)", re.DOTALL)
 
@@ -82,10 +86,16 @@ def algorithm_metrics() -> str:
 
 
 def results() -> str:
+    """A choice of the measured figures, for the first screen: one preset for each kind of task."""
+    stored = json.loads(RESULTS.read_text(encoding="utf-8"))
+    return result_table({preset: stored[preset] for preset in CHOICE if stored.get(preset, {}).get("measured")})
+
+
+def all_results() -> str:
     """The table of measured figures, from results.json alone; presets that were not measured are only counted."""
-    found = json.loads(RESULTS.read_text(encoding="utf-8"))
-    seen = {preset: row for preset, row in found.items() if row["measured"]}
-    drafts = f"\n{len(found) - len(seen)} further presets are drafts, not measured yet: `rookery list presets`.\n"
+    stored = json.loads(RESULTS.read_text(encoding="utf-8"))
+    seen = {preset: row for preset, row in stored.items() if row["measured"]}
+    drafts = f"\n{len(stored) - len(seen)} further presets are drafts, not measured yet: `rookery list presets`.\n"
     return result_table(seen) + drafts
 
 
@@ -109,6 +119,7 @@ def compiled_algorithms() -> str:
 
 PARTS: dict[str, Callable[[], str]] = {
     "results": results,
+    "results-all": all_results,
     "speed": lambda: bench_tables.short(SPEED, table),
     "speed-all": lambda: bench_tables.whole(SPEED, table),
     "curves": curves,

@@ -136,6 +136,11 @@ def test_no_room_is_called_by_a_word_that_says_nothing():
     none(sorted(names & {"utils", "util", "helpers", "helper", "misc", "manager", "managers", "base_utils"}))
 
 
+def test_every_room_says_what_it_holds():
+    rooms = {path.parent / "__init__.py" for path in FILES}
+    none(sorted(f"{short(room)}: no docstring" for room in rooms if not ast.get_docstring(parsed(room))))
+
+
 def test_a_small_module_with_a_single_importer_says_why_it_stands_alone():
     measured = house()
     known, importers = measured.modules(ROOT), defaultdict(set)

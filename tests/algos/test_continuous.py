@@ -1,4 +1,4 @@
-"""DDPG, TD3, discrete SAC, REDQ, TQC and CrossQ: numbers worked out by hand, and both executions equal.
+"""SAC, DDPG, TD3, discrete SAC, REDQ, TQC and CrossQ: numbers worked out by hand, and both executions equal.
 
 A model without hidden layers is one linear layer, so that values and gradients can be written down.
 """
@@ -14,9 +14,11 @@ from pydantic import ValidationError
 from algos.test_executions import far, gradients
 from algos.test_updates import BOX, MASKED, OBS, SMALL, TWO, learner, replay_batch
 from rookery.acting.noise import GaussianNoise, OrnsteinUhlenbeck
+from rookery.algos.sac import SAC, SACConfig
 from rookery.core.errors import ConfigError
 from rookery.core.registry import lookup
 from rookery.core.spec import spec_of
+from rookery.equations.distributions import squashed_gaussian
 from rookery.learning.compiled.build import trace
 from rookery.learning.group.all_reduce import row_axis
 from rookery.learning.update_words import Eager
@@ -62,6 +64,25 @@ def batch(action=0.0, reward=1.0, discount=0.9, rows=8, width=1):
 
 
 # --- targets and losses by hand ---
+
+
+def test_the_target_and_temperature_of_sac_by_hand():
+    algo = SAC(SACConfig(alpha=0.5, tau=1.0, alpha_lr=0.1), OBS, BOX, SMALL)
+    it = learner(algo)
+    batch = replay_batch(0, "box")
+    generator = torch.Generator()
+    generator.set_state(it.generator.get_state())
+    with torch.no_grad():  # y = r + d (min Q' − α log π), with the same noise
+        eps = torch.randn(8, 2, generator=generator)
+        action, logp = squashed_gaussian(*it.eager.policy(batch["next_obs"]), eps)
+        y = batch["reward"] + batch["discount"] * (it.eager.q_target.least(batch["next_obs"], action) - 0.5 * logp)
+    out = it.step(batch)[0].metrics
+    assert out["target_mean"] == pytest.approx(y.mean().item(), rel=1e-5)
+    assert out["alpha"] == pytest.approx(0.5)
+    # Adam's first step of log α is lr · sign of the gradient −(E[log π] + H̄) = entropy + 2
+    step = it.tensors["log_alpha.value"].item() - np.log(0.5)
+    assert step == pytest.approx(-0.1 * np.sign(out["entropy"] + 2.0), abs=1e-4)
+    assert torch.equal(it.nets["q"].value, it.nets["q_target"].value)  # τ = 1
 
 
 def test_ddpg_bootstraps_from_the_target_policy_judged_by_the_target_critic():

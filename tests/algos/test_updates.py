@@ -12,7 +12,6 @@ from rookery.algos.sac import SAC, SACConfig
 from rookery.core.errors import ConfigError
 from rookery.core.rng import Streams
 from rookery.core.spec import spec_of
-from rookery.equations.distributions import squashed_gaussian
 from rookery.learning.compiled.build import trace
 from rookery.learning.learner import Learner
 from rookery.nets import ModelConfig
@@ -142,25 +141,6 @@ def test_ppo_bootstraps_a_truncated_step_from_its_true_final_observation():
     assert ends["truncated"] == pytest.approx(1.0 + 0.5 * final)
 
 
-def test_the_target_and_temperature_of_sac_by_hand():
-    algo = SAC(SACConfig(alpha=0.5, tau=1.0, alpha_lr=0.1), OBS, BOX, SMALL)
-    it = learner(algo)
-    batch = replay_batch(0, "box")
-    generator = torch.Generator()
-    generator.set_state(it.generator.get_state())
-    with torch.no_grad():  # y = r + d (min Q' − α log π), with the same noise
-        eps = torch.randn(8, 2, generator=generator)
-        action, logp = squashed_gaussian(*it.eager.policy(batch["next_obs"]), eps)
-        y = batch["reward"] + batch["discount"] * (it.eager.q_target.least(batch["next_obs"], action) - 0.5 * logp)
-    out = it.step(batch)[0].metrics
-    assert out["target_mean"] == pytest.approx(y.mean().item(), rel=1e-5)
-    assert out["alpha"] == pytest.approx(0.5)
-    # Adam's first step of log α is lr · sign of the gradient −(E[log π] + H̄) = entropy + 2
-    step = it.tensors["log_alpha.value"].item() - np.log(0.5)
-    assert step == pytest.approx(-0.1 * np.sign(out["entropy"] + 2.0), abs=1e-4)
-    assert torch.equal(it.nets["q"].value, it.nets["q_target"].value)  # τ = 1
-
-
 def test_an_algorithm_says_which_actions_it_cannot_act_in():
     with pytest.raises(
         ConfigError, match=r"algo\.name=sac acts in spaces of kind box, but the env's action space is discrete"
@@ -233,3 +213,12 @@ def test_compiled_equals_eager_at_fifty_states(name, artefacts):
             assert far < 1e-5 or (compiled.tensors[key] - tensor).norm() < 1e-9, (i, key, far.item())
         assert theirs.names == ours.names
         assert theirs.metrics == pytest.approx(ours.metrics, rel=1e-3, abs=1e-5)
+
+
+def test_an_option_that_an_algorithm_lacks_is_read_from_one_table_and_cannot_be_set():
+    assert DQNConfig(n_step=3).n_step == 3
+    assert (DQNConfig().minibatches, DQNConfig().sequence, PPOConfig().n_step) == (None, None, 1)
+    with pytest.raises(AttributeError, match="DQNConfig has no option 'gama'"):
+        DQNConfig().gama
+    with pytest.raises(ValidationError):
+        DQNConfig(minibatches=2)

@@ -78,7 +78,10 @@ def test_the_table_of_results_shows_figures_only_where_they_were_measured(tmp_pa
     rows["c-her"] = {"status": "gold", "measured": success}
     monkeypatch.setattr(build, "RESULTS", tmp_path / "results.json")
     build.RESULTS.write_text(json.dumps(rows))
-    lines = build.results().splitlines()
+    lines = build.all_results().splitlines()
     assert lines[2] == "| `rookery train a-dqn` | gold | 498.25 [490, 500] | 475 | 50 000 | 10 |"
     assert lines[-1] == "1 further presets are drafts, not measured yet: `rookery list presets`."
     assert lines[3] == "| `rookery train c-her` | gold | success 0.97 [0.95, 1] | success 0.9 | 50 000 | 10 |"
+    monkeypatch.setattr(build, "CHOICE", ("c-her", "b-ppo"))
+    assert build.results().splitlines()[2:] == lines[3:4], "the first screen has a choice, and no drafts"
+    assert "[" not in build.result_table({"d-ppo": {"status": "silver", "measured": measured | {"seeds": 1}}})

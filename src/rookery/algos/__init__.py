@@ -1,0 +1,1 @@
+"""Algorithms: one file each, with its equations in the docstring; `base` is what all inherit."""

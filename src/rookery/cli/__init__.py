@@ -1,0 +1,1 @@
+"""The `rookery` command: one file per verb, each with the arguments it takes."""

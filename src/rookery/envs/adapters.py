@@ -1,4 +1,8 @@
-"""FourTuple: envs with the old four-value API as gymnasium envs, spaces of the old package included."""
+"""APIs of envs with one agent (`env.api`): `adapted` chooses, an adapter makes a gymnasium env of each.
+
+FourTuple: envs with the old four-value API, spaces of the old package included. APIs with several agents are in
+`envs/multi/apis.py`.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +14,25 @@ import numpy as np
 from gymnasium import spaces
 
 from rookery.core.errors import ConfigError
+from rookery.envs.config import SEVERAL
+
+
+def adapted(env: Any, api: str) -> gymnasium.Env:
+    """The env behind gymnasium's API; `auto` takes an env whose reset knows no seed for one with the old API."""
+    missing = [name for name in ("reset", "step", "observation_space", "action_space") if not hasattr(env, name)]
+    if missing:
+        raise ConfigError(f"{type(env).__name__} is not an env: it has no {', '.join(missing)}")
+    modern = isinstance(env, gymnasium.Env)
+    if hasattr(env, "possible_agents") and not modern:
+        raise ConfigError(f"{type(env).__name__} has several agents: set env.api to one of {', '.join(SEVERAL)}")
+    if api == "four" or (api == "auto" and not accepts(env.reset, "seed")):
+        return FourTuple(env)
+    if modern:
+        return env
+    raise ConfigError(
+        f"{type(env).__name__} is not a gymnasium.Env: let it inherit from gymnasium.Env, "
+        "or set env.api=four if it has the old API (step returns obs, reward, done, info)"
+    )
 
 
 class FourTuple(gymnasium.Env):

@@ -15,7 +15,7 @@ import numpy as np
 from rookery.core.errors import ConfigError
 from rookery.core.registry import load, lookup
 from rookery.envs.config import WrapperConfig
-from rookery.envs.layers import (
+from rookery.envs.wrapper_layers import (
     ClippedReward,
     Inside,
     Layer,

@@ -64,6 +64,8 @@ def n_step(
     """Σ_{i<k} γ^i r_{t+i} + γ^k V(s_{t+k}), k = the steps really taken (Sutton & Barto 2018, eq. 7.1).
 
     k < n where the episode or the rows end earlier; the bootstrap is then the next_value of the last row used.
+    Rows drawn from a replay (`algo.n_step` of DQN, SAC, …) get the same sum when they are read: `kernels/gather.py`,
+    `follow`.
     """
     if n < 1:
         raise UsageError(f"n_step needs n >= 1, got n={n}. n=1 is the ordinary one-step target.")

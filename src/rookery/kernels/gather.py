@@ -258,7 +258,8 @@ def _frames(slot, column, oldest, meta, out):
 
 @njit(cache=True)
 def follow(index, n_step, gamma, lanes, meta, reward_of, obs_at, next_at, reward, discount):
-    """For each drawn row: n-step reward, bootstrap discount, addresses of its observation and of its successor.
+    """For each drawn row: n-step reward (`equations.returns.n_step` of a replay), bootstrap discount, addresses of its
+    observation and of its successor.
 
         reward = Σ_{j<k} γ^j r_j        discount = γ^k (1 − terminated_{k−1})
 

@@ -93,7 +93,7 @@ class Player:
             self._names[names] = tuple(self.prefix + name for name in names)
         return self._names[names]
 
-    def take(self, chunk: Chunk) -> None:
+    def store_chunk(self, chunk: Chunk) -> None:
         """Into the store, which keeps no row in which this player only waited, unless rollouts must be whole."""
         store = self.store
         if store is None:

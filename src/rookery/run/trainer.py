@@ -149,7 +149,7 @@ class Trainer:
         self._count_times()
         phases.switch(SAMPLE)
         for collector, chunks in gathered:
-            self._take(collector, chunks)
+            self._store(collector, chunks)
         for player in self.players.values():
             self._learn(player)
         self._observe(gathered)
@@ -164,7 +164,7 @@ class Trainer:
         self._count_times(perf_counter_ns() - started)
         self.meters.phases.switch(SAMPLE)
         for collector, chunks in gathered:
-            self._take(collector, chunks)
+            self._store(collector, chunks)
         for player in self.players.values():
             self._learn(player)
         self._observe(gathered)
@@ -226,12 +226,12 @@ class Trainer:
                 self.sentinel.check(names, out.numbers, update=player.learner.updates, batch=batch)
                 self.meters.updates.add(names, out.numbers)
 
-    def _take(self, collector: int, chunks: Collected) -> None:
+    def _store(self, collector: int, chunks: Collected) -> None:
         for name, chunk in chunks.items():
             player = self.players[name]
             newer = self.pool.waiting if player.store is not None and player.store.once else 0
             if self.lags.admits(player.learner.updates - chunk.version, chunk, newer):
-                player.take(chunk)
+                player.store_chunk(chunk)
             else:
                 player.gaps.add(collector)
         self.steps += chunks.steps

@@ -1,0 +1,1 @@
+"""Studies: several seeds of a preset, statistics over them, curves, gates, verification."""

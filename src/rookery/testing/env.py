@@ -10,7 +10,8 @@ on to the bit.
         def one(self, index):  # optional: the env behind column `index`, to be stepped by hand
             return gymnasium.make("Mine-v0")
 
-An engine with several agents: `rookery.testing.multi_env`.
+An engine with several agents: `rookery.testing.multi_env`. An ordinary env (`gymnasium.Env`) is checked by
+`rookery.check_env(MyEnv)` or `rookery check-env my_module:MyEnv`.
 """
 
 from __future__ import annotations

@@ -1,0 +1,1 @@
+"""Batch: named arrays that are indexed, joined and collated together."""

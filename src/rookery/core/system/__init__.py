@@ -1,0 +1,1 @@
+"""The operating system: child processes and how they end, shared memory, CPU quota, imports of users' modules."""

@@ -13,8 +13,8 @@ from gymnasium.vector import VectorEnv as GymnasiumVector
 
 from rookery.core import registry
 from rookery.core.errors import ConfigError, EnvError, RookeryError
-from rookery.envs.adapters import FourTuple, accepts
-from rookery.envs.config import SEVERAL, EnvConfig, Wrappers
+from rookery.envs.adapters import accepts, adapted
+from rookery.envs.config import EnvConfig, Wrappers
 from rookery.envs.faults import ERRORS
 from rookery.envs.tasks import chain, goals, no_velocity, probes
 from rookery.envs.wrappers import wrap
@@ -64,24 +64,6 @@ def arguments(config: EnvConfig, places: dict[str, int]) -> dict[str, Any]:
     if config.per_env:
         kwargs |= config.per_env[(places["worker"] * places["num_envs"] + places["index"]) % len(config.per_env)]
     return copy.deepcopy(kwargs)
-
-
-def adapted(env: Any, api: str) -> gymnasium.Env:
-    """The env behind gymnasium's API; `auto` takes an env whose reset knows no seed for one with the old API."""
-    missing = [name for name in ("reset", "step", "observation_space", "action_space") if not hasattr(env, name)]
-    if missing:
-        raise ConfigError(f"{type(env).__name__} is not an env: it has no {', '.join(missing)}")
-    modern = isinstance(env, gymnasium.Env)
-    if hasattr(env, "possible_agents") and not modern:
-        raise ConfigError(f"{type(env).__name__} has several agents: set env.api to one of {', '.join(SEVERAL)}")
-    if api == "four" or (api == "auto" and not accepts(env.reset, "seed")):
-        return FourTuple(env)
-    if modern:
-        return env
-    raise ConfigError(
-        f"{type(env).__name__} is not a gymnasium.Env: let it inherit from gymnasium.Env, "
-        "or set env.api=four if it has the old API (step returns obs, reward, done, info)"
-    )
 
 
 def _base(

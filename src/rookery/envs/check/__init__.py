@@ -1,0 +1,1 @@
+"""`rookery check-env` and `check_env`: what is wrong with a user's env, found before training."""

@@ -12,8 +12,8 @@ from gymnasium import spaces
 from rookery.core.errors import RookeryError
 from rookery.core.spec import describe, spec_of
 from rookery.envs.action_log import snapshot_layers
-from rookery.envs.adapters import FourTuple
-from rookery.envs.builders.single import adapted, single
+from rookery.envs.adapters import FourTuple, adapted
+from rookery.envs.builders.single import single
 from rookery.envs.check.multi import check_multi, speaks_for_several
 from rookery.envs.check.trial import Played, Report, Stop, play, trajectory
 from rookery.envs.config import EnvConfig

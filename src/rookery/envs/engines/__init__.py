@@ -1,0 +1,1 @@
+"""Engines that step many envs at once: in this process, native, gymnasium's vectors, EnvPool, Atari."""

@@ -1,0 +1,1 @@
+"""Envs with several agents: the table protocol, adapters of their APIs, wrappers; one agent at a table."""

@@ -1,4 +1,4 @@
-"""Built-in wrappers around an env with several agents: one layer (`envs.layers`) per agent, whatever the API.
+"""Built-in wrappers around an env with several agents: one layer (`envs.wrapper_layers`) per agent, whatever the API.
 
 A reward is clipped or scaled as the env tells it: with `turns` once per turn of the agent, else once per step.
 """
@@ -14,8 +14,8 @@ from gymnasium import spaces
 
 from rookery.core.errors import ConfigError
 from rookery.envs.config import WrapperConfig, Wrappers
-from rookery.envs.layers import Inside, Layer
 from rookery.envs.multi.apis import ApiAdapter, Told
+from rookery.envs.wrapper_layers import Inside, Layer
 from rookery.envs.wrappers import Layered, named
 
 

@@ -1,0 +1,1 @@
+"""Envs that come with Rookery: probes, games, goals, chains, Atari's screens."""

@@ -1,0 +1,1 @@
+"""Updates as compiled artefacts: exported, built, cached, called."""

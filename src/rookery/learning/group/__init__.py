@@ -1,0 +1,1 @@
+"""Several learners that share every update (`learning.learners`)."""

@@ -1,0 +1,1 @@
+"""Callbacks: users' code that the loop calls, and curricula."""

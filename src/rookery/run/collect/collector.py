@@ -6,6 +6,8 @@
 Each player acts with a random stream of its own, so its numbers do not depend on who else is there. Counts are env
 steps and episodes of envs.
 
+It stores nothing: `Trainer.round` hands the chunks to the players, whose stores take them (`Player.store_chunk`).
+
 Usable without a trainer: `Collector(env, actor, rng).collect(steps=1000)` or `collect(episodes=10)`.
 """
 

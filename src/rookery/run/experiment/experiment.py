@@ -209,7 +209,7 @@ class Experiment:
         if checkpoint is None or times > limit:
             raise error
         log.warning("%s Going back to step %d (%d of %d).", error, checkpoint.manifest.step, times, limit)
-        self._take(checkpoint)
+        self._load(checkpoint)
         for player in self.trainer.players.values():
             for name in ("store", "learn"):
                 player.streams.numpy(name).random(1000 * times)
@@ -228,9 +228,9 @@ class Experiment:
                 f"(learning.restarts={limit}). `rookery train --resume` goes on from there."
             ) from error
         log.warning("%s All learners start again from step %d.", error, checkpoint.manifest.step)
-        self._take(checkpoint)
+        self._load(checkpoint)
 
-    def _take(self, checkpoint: Checkpoint) -> None:
+    def _load(self, checkpoint: Checkpoint) -> None:
         saved = checkpoint.load()
         self.trainer.restore(saved)
         self.sinks.restore(saved["experiment"]["sinks"])

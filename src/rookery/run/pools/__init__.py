@@ -1,0 +1,1 @@
+"""Where collectors live: in this process (`local`), in worker processes (`process`), on a Ray cluster (`ray`)."""

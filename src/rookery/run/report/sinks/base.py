@@ -5,6 +5,9 @@ class Lines(Sink):
         print(record["steps"], record.get("episode/return_mean"))
 
 Experiment("cartpole-ppo", sinks=[Lines()])
+
+`log.sinks` names sinks that are registered: a user's by `rookery.register("sink", "lines", Lines)`, those that come
+with Rookery in `core/catalogue.py`.
 """
 
 from __future__ import annotations
