@@ -4,6 +4,7 @@
     python bench/house.py --tree PATH              what another checkout looks like
     python bench/house.py golden --against COMMIT  short runs of both trees in one go on this machine: equal weights?
     python bench/house.py speed --against COMMIT   CPU seconds of both trees, in interleaved pairs: ratio, interval
+    python bench/house.py dict                     one agent through env.api=dict: CPU seconds beside gymnasium's API
     python bench/house.py resume --against COMMIT  runs killed in the old tree go on in this one, to the old tree's end
 
 files      distinct files under src/rookery that `sys.setprofile` sees in one warm round
@@ -448,9 +449,55 @@ def speed(against: str, only: list[str], pairs: int) -> int:
     return 0
 
 
+DICT_CODE = """
+import sys
+from time import process_time
+from rookery import Trainer, load_config
+kind = sys.argv[1]
+there = "bench.house_envs:DictCartPole" if kind == "dict" else "gymnasium.envs.classic_control:CartPoleEnv"
+env = [f"env.id={there}", "env.max_episode_steps=500", *["env.api=dict"] * (kind == "dict")]
+config = load_config(algo="dqn", overrides=[*env, "env.num=8", "learning.mode=eager",
+    "train.max_steps=1000000", "store.capacity=100000"])
+trainer = Trainer(config)
+collector = trainer.pool.collectors[0]
+collector.load({name: player.message(0) for name, player in trainer.players.items()})
+for rows in (200, 4000):  # the first is for warming up
+    start = process_time()
+    for _ in range(rows // 4): collector.collect(4)
+    used = process_time() - start
+trainer.shut()
+print("CPU", used)
+"""
+
+
+def dicts(pairs: int) -> int:
+    """Ratio of CPU seconds of collecting one agent: env.api=dict / gymnasium's API, of the same env."""
+    times: dict[str, list[float]] = {"dict": [], "gymnasium": []}
+    for turn in range(pairs + 1):
+        for kind in ("dict", "gymnasium") if turn % 2 == 0 else ("gymnasium", "dict"):
+            run = subprocess.run(
+                [sys.executable, "-c", DICT_CODE, kind],
+                env=environment(HERE),
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+            line = next((line for line in run.stdout.splitlines() if line.startswith("CPU")), None)
+            if line is None:
+                raise SystemExit(f"a timed run failed:\n{run.stderr[-2000:]}")
+            if turn:
+                times[kind].append(float(line.split()[1]))
+    mean, low, high = interval([a / b for a, b in zip(times["dict"], times["gymnasium"])])
+    steps = {kind: statistics.median(values) / 32000 * 1e6 for kind, values in times.items()}
+    print(f"dict / gymnasium {mean:.3f} [{low:.3f}, {high:.3f}]  {pairs} pairs, µs per env step {steps}")
+    return int(low > 1.15)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", nargs="?", default="describe", choices=["describe", "golden", "speed", "resume"])
+    parser.add_argument(
+        "what", nargs="?", default="describe", choices=["describe", "golden", "speed", "dict", "resume"]
+    )
     parser.add_argument("--tree", type=Path, default=HERE)
     parser.add_argument("--against", default="79e6854")
     parser.add_argument("--only", nargs="*", default=[])
@@ -460,6 +507,8 @@ def main() -> int:
         return golden(given.against, given.only)
     if given.what == "speed":
         return speed(given.against, given.only, given.pairs)
+    if given.what == "dict":
+        return dicts(given.pairs)
     if given.what == "resume":
         return resume(given.against, given.only)
     describe(given.tree.resolve())

@@ -1,4 +1,5 @@
-"""An env for `bench/house.py` that now and then gives NaN, as simulators do; it needs nothing of either tree."""
+"""Envs for `bench/house.py`: one that now and then gives NaN, as simulators do, and CartPole behind dicts by
+agent. They need nothing of either tree."""
 
 from __future__ import annotations
 
@@ -7,6 +8,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 from gymnasium import spaces
+from gymnasium.envs.classic_control import CartPoleEnv
 
 
 class Failing(gymnasium.Env):
@@ -27,3 +29,24 @@ class Failing(gymnasium.Env):
         self.x = np.clip(0.9 * self.x + 0.3 * (2 * action - 1) + noise, -10, 10).astype(np.float32)
         reward = float("nan") if self.np_random.random() < 0.01 else float(-np.square(self.x).sum())
         return self.x.copy(), reward, bool(self.np_random.random() < 0.02), self.t >= 40, {}
+
+
+class DictCartPole:
+    """CartPole, whose only agent is called by its name."""
+
+    def __init__(self) -> None:
+        self.env = CartPoleEnv()
+        self.observation_spaces = {"cart": self.env.observation_space}
+        self.action_spaces = {"cart": self.env.action_space}
+
+    def reset(self, *, seed: int | None = None) -> tuple[dict[str, Any], dict[str, Any]]:
+        obs, info = self.env.reset(seed=seed)
+        return {"cart": obs}, {"cart": info}
+
+    def step(self, actions: dict[str, Any]) -> tuple[dict[str, Any], ...]:
+        obs, reward, terminated, truncated, info = self.env.step(actions["cart"])
+        flags = [{"cart": flag, "__all__": flag} for flag in (terminated, truncated)]
+        return {"cart": obs}, {"cart": reward}, *flags, {"cart": info}
+
+    def close(self) -> None:
+        self.env.close()

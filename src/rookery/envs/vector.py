@@ -45,6 +45,18 @@ class Step:
     busy: np.ndarray | None = None  # bool [B]: envs still at it, whose step comes in a later row; None: nobody ever is
     marked: bool = False  # false: nothing ended, nothing was cut and there is no hole, so nobody need look at the flags
 
+    def clear(self) -> None:
+        """Undo the marks of the last step: they are rare, so they are not written anew in each."""
+        self.marked = False
+        self.terminated[:], self.truncated[:], self.valid[:] = False, False, True
+        self.final, self.ended, self.cut = [], [], []
+
+    def hole(self, where: int | slice) -> None:
+        """There is no row there."""
+        self.marked = True
+        self.valid[where], self.reward[where] = False, 0.0
+        self.terminated[where], self.truncated[where] = False, False
+
 
 class VectorEnv(ABC):
     """B copies of one task."""
@@ -106,13 +118,6 @@ class VectorEnv(ABC):
     @abstractmethod
     def close(self) -> None:
         """Close every env."""
-
-    def _clear(self) -> None:
-        """Undo the marks of the last step: they are rare, so they are not written anew in each."""
-        out = self._out
-        out.marked = False
-        out.terminated[:], out.truncated[:], out.valid[:] = False, False, True
-        out.final, out.ended, out.cut = [], [], []
 
 
 def closely(receiver: Receiver, i: int, writers: list[Callable[[int, Any], None]]) -> Callable[[int, Any], None]:

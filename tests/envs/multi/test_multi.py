@@ -12,6 +12,7 @@ from envs.multi_rollouts import Recorder, dict_episode, parallel_episode, refere
 from rookery.core.rng import Streams
 from rookery.core.tree import flatten, unflatten
 from rookery.envs.multi.engine import DictAgents, ParallelAgents, TurnAgents
+from rookery.envs.multi.table import Table
 from rookery.envs.tasks.games import Pairing, Shifts, Verdicts, Visitors
 
 
@@ -295,3 +296,52 @@ def test_an_illegal_move_costs_the_one_who_made_it():
     out = env.step({"player_2": np.array([0])})
     assert {a: float(s.reward[0]) for a, s in out.agents.items()} == {"player_1": 0.0, "player_2": -1.0}
     assert all(step.terminated[0] for step in out.agents.values())
+
+
+class Walkers(Pairing):
+    """Rewards that differ, also of kinds other than float, and episodes of differing lengths."""
+
+    def step(self, actions):
+        obs, reward, terminated, truncated, infos = super().step(actions)
+        kinds = (float, np.float64, np.float32, np.array)
+        reward = {agent: kinds[len(agent) % 4](value + 0.25 * len(agent)) for agent, value in reward.items()}
+        return obs, reward, terminated, truncated, infos
+
+
+def test_the_short_way_of_a_plain_step_gives_what_the_long_way_gives(monkeypatch):
+    """Everybody acts, is paid and acts again: most steps go the short way, and nobody can tell."""
+
+    def played(long):
+        taken, short = [], Table._go_on
+
+        def go_on(self, step):
+            taken.append(self.index)
+            if not long:
+                return short(self, step)
+            for agent, seat in self.seats.items():
+                self.owner.out.agents[agent].hole(self.index)
+                self.owner.acting[agent][self.index] = False
+                seat.waiting, seat.earned = True, 0.0
+            return self._settle(step)
+
+        monkeypatch.setattr(Table, "_go_on", go_on)
+        env, rng, rows = (
+            ParallelAgents([Walkers() for _ in range(3)], by_stream, name="walkers"),
+            np.random.default_rng(0),
+            [],
+        )
+        env.reset()
+        for _ in range(40):
+            out = env.step({agent: rng.integers(0, 2, 3) for agent in env.agents})
+            steps = out.agents.values()
+            rows += [np.concatenate([step.reward, step.valid, step.terminated, step.truncated]) for step in steps]
+            rows += [np.array(env.obs[agent], np.float64).reshape(-1) for agent in env.agents]
+            rows += [np.array([end.total, end.length, end.env]) for end in out.ended]
+            rows += [env.acting[agent].copy() for agent in env.agents]
+        monkeypatch.setattr(Table, "_go_on", short)
+        return rows, taken
+
+    (one, taken), (other, _) = played(long=False), played(long=True)
+    assert 60 < len(taken) < 120, "some steps end an episode, most do not"
+    assert len(one) == len(other)
+    assert all(np.array_equal(a, b) for a, b in zip(one, other))

@@ -83,7 +83,7 @@ class FromVector(VectorEnv):
         return self._start(0)
 
     def step(self, action: Tree, steps: int | None = None, episodes: int | None = None) -> Step:
-        self._clear()
+        self._out.clear()
         out, dead = self._out, self._dead
         obs, reward, terminated, truncated, infos = self._asked("step", self.env.step, self._batched(action))
         self._fill(obs, "step", action)
@@ -136,7 +136,7 @@ class FromVector(VectorEnv):
         self.env.close()
 
     def _start(self, seed_name: Any) -> Tree:
-        self._clear()
+        self._out.clear()
         seeds = [self._seed_of(i, seed_name) for i in range(self.num)]
         self._reset(seeds if self._seeds_each else seeds[0], None)
         self._seed = list(seeds) if self._seeds_each else [None] * self.num

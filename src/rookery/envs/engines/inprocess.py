@@ -90,7 +90,7 @@ class InProcess(VectorEnv):
 
     def begin(self, episodes: list[int]) -> Tree:
         """As `reset`, but with these episodes."""
-        self._clear()
+        self._out.clear()
         self._episode, self._drops = list(episodes), [0] * self.num
         for i in range(self.num):
             self._start(i)
@@ -100,7 +100,7 @@ class InProcess(VectorEnv):
     def step(self, action: Tree, steps: int | None = None, episodes: int | None = None) -> Step:
         out, num = self._out, self.num
         if out.marked:
-            self._clear()
+            self._out.clear()
         acts = self._split(action)
         if len(acts) != num or not self._ready:
             raise UsageError(
@@ -199,9 +199,7 @@ class InProcess(VectorEnv):
         self._examine(i, None)
 
     def _hole(self, start: int) -> None:
-        self._out.marked = True
-        self._out.valid[start:] = False
-        self._out.reward[start:] = 0.0
+        self._out.hole(slice(start, None))
         self._infos[start:] = [{} for _ in range(start, self.num)]
 
     def call(self, name: str, *args: Any, **kwargs: Any) -> list[Any]:
@@ -248,7 +246,7 @@ class InProcess(VectorEnv):
 
     def restore(self, state: dict[str, Any]) -> None:
         envs = saved_envs(state, self.num, self.name)
-        self._clear()
+        self._out.clear()
         self.exactness = state["exactness"]
         self.renewed[:] = False
         for i in range(self.num if envs else 0):
@@ -341,9 +339,9 @@ class InProcess(VectorEnv):
 
     def _drop(self, i: int) -> None:
         """The row of env i is a hole, after which its episode does not go on."""
-        out = self._out
-        out.marked, out.valid[i], out.reward[i], self._infos[i] = True, False, 0.0, {}
-        out.cut.append(i)
+        self._out.hole(i)
+        self._out.cut.append(i)
+        self._infos[i] = {}
 
     def _renew(self, i: int, error: Raised) -> None:
         """Env i raised: another one in its place begins the next episode, unless it happens too often."""

@@ -58,7 +58,7 @@ class Native(VectorEnv):
         self._arrays = (*arrays, parameters)
 
     def reset(self) -> Tree:
-        self._clear()
+        self._out.clear()
         for i in range(self.num):
             self._episode[i] = 0
             self._begin(i)
@@ -68,7 +68,7 @@ class Native(VectorEnv):
     def step(self, action: Tree, steps: int | None = None, episodes: int | None = None) -> Step:
         out = self._out
         if out.marked:
-            self._clear()
+            self._out.clear()
         # another dtype or layout would make numba compile the kernel anew
         if action.dtype is not self._dtype or action.shape != self._shape or not action.flags.c_contiguous:
             action = self._received(action)
@@ -104,7 +104,7 @@ class Native(VectorEnv):
             raise CheckpointError(f"the checkpoint of {self.name} was {OTHER_ENGINE}")
         saved = state["native"]
         check_count(len(saved.get("episode", ())), self.num, self.name)
-        self._clear()
+        self._out.clear()
         self.exactness, self._ready = state["exactness"], bool(saved)
         if not saved:
             return
@@ -138,9 +138,7 @@ class Native(VectorEnv):
     def _hole(self, start: int, action: np.ndarray) -> None:
         if start < 0:
             raise self._refused(-1 - start, action)
-        self._out.marked = True
-        self._out.valid[start:] = False
-        self._out.reward[start:] = 0.0
+        self._out.hole(slice(start, None))
 
     def _limits(self, steps: int | None, episodes: int | None) -> tuple[int, int, int]:
         rows = self.num if steps is None or steps > self.num else max(steps, 0)

@@ -13,7 +13,7 @@ Nothing here imports PettingZoo: an env only has to behave like one of its envs.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,6 +24,7 @@ from rookery.envs.adapters import accepts
 from rookery.envs.boundary import BadValue
 
 ALL = "__all__"
+FIVE_DICTS = [dict] * 5
 
 
 @dataclass(slots=True)
@@ -31,10 +32,10 @@ class Told:
     """What an env said after a reset or a step, whatever its API."""
 
     acting: list[str]  # who must act next
-    obs: dict[str, Any]  # of those who must act, and of those who ended as far as the env tells
+    obs: Mapping[str, Any]  # of those who must act, and of those who ended as far as the env tells
     reward: dict[str, Any] = field(default_factory=dict)  # what each agent received and was not told before
-    terminated: list[str] = field(default_factory=list)
-    truncated: list[str] = field(default_factory=list)
+    terminated: Sequence[str] = ()
+    truncated: Sequence[str] = ()
     infos: dict[str, Any] = field(default_factory=dict)
     over: bool = False  # nobody is left
 
@@ -84,7 +85,7 @@ class Parallel(ApiAdapter):
 
     def reset(self, seed: int | None) -> Told:
         obs, infos = _pair(self.env.reset(seed=seed))
-        return Told(list(self.env.agents), dict(obs), infos=infos)
+        return Told(list(self.env.agents), obs, infos=infos)
 
     def step(self, actions: dict[str, Any]) -> Told:
         obs, reward, terminated, truncated, infos = _five(self.env.step(actions))
@@ -93,7 +94,7 @@ class Parallel(ApiAdapter):
             _has(agent, {"reward": reward, "terminated": terminated, "truncated": truncated})
         ended = _true(terminated), _true(truncated)
         acting = [agent for agent in there if agent not in ended[0] and agent not in ended[1]]
-        return Told(acting, dict(obs), reward, *ended, infos, over=not acting)
+        return Told(acting, obs, reward, *ended, infos, over=not acting)
 
 
 class Turns(ApiAdapter):
@@ -115,22 +116,23 @@ class Turns(ApiAdapter):
         return self._look()
 
     def _look(self) -> Told:
-        env, told = self.env, Told([], {})
+        env, obs = self.env, dict[str, Any]()
+        told = Told([], obs)
         for agent in env.agents:
             if agent not in self._paid and self._ended(agent):
                 self._paid[agent] = told.reward[agent] = env._cumulative_rewards[agent]
-                told.obs[agent], told.infos[agent] = env.observe(agent), env.infos.get(agent, {})
-                told.terminated += [agent] if env.terminations[agent] else []
-                told.truncated += [agent] if env.truncations[agent] else []
-        self._bury(told)
+                obs[agent], told.infos[agent] = env.observe(agent), env.infos.get(agent, {})
+        told.terminated = [agent for agent in obs if env.terminations[agent]]
+        told.truncated = [agent for agent in obs if env.truncations[agent]]
+        self._bury(told, obs)
         told.over = not env.agents
         if not told.over:
             agent = env.agent_selection
             told.acting.append(agent)
-            told.obs[agent], told.reward[agent], _, _, told.infos[agent] = env.last()
+            obs[agent], told.reward[agent], _, _, told.infos[agent] = env.last()
         return told
 
-    def _bury(self, told: Told) -> None:
+    def _bury(self, told: Told, obs: dict[str, Any]) -> None:
         """Step ended agents with None while it is their turn; what they received after their end is told too."""
         env = self.env
         for _ in range(len(self.agents) + 1):
@@ -140,8 +142,8 @@ class Turns(ApiAdapter):
             later = env._cumulative_rewards[agent] - self._paid.get(agent, 0.0)
             told.reward[agent] = told.reward.get(agent, 0.0) + later
             self._paid[agent] = env._cumulative_rewards[agent]
-            if agent in told.obs:  # some envs show their best only to the agent that is selected
-                told.obs[agent] = env.observe(agent)
+            if agent in obs:  # some envs show their best only to the agent that is selected
+                obs[agent] = env.observe(agent)
             env.step(None)
         raise BadValue("an ended agent stays selected: let step(None) remove it, as AECEnv._was_dead_step does")
 
@@ -174,16 +176,19 @@ class Dicts(ApiAdapter):
             self.env.seed(seed)
         obs, infos = _pair(self.env.reset(seed=seed) if self._seeded else self.env.reset())
         self._there = list(obs)
-        return Told(list(obs), dict(obs), infos=infos)
+        return Told(list(obs), obs, infos=infos)
 
     def step(self, actions: dict[str, Any]) -> Told:
         obs, reward, terminated, truncated, infos = _five(self.env.step(actions))
-        _has(ALL, {"terminated": terminated, "truncated": truncated})
+        if ALL not in terminated or ALL not in truncated:
+            _has(ALL, {"terminated": terminated, "truncated": truncated})
+        if not any(terminated.values()) and not any(truncated.values()) and list(obs) == self._there:
+            return Told(self._there, obs, reward, infos=infos)  # most steps: nobody comes, waits or ends
         there = [*self._there, *(agent for agent in obs if agent not in self._there)]
         ended = tuple(there if flags[ALL] else _true(flags) for flags in (terminated, truncated))
         self._there = [agent for agent in there if agent not in ended[0] and agent not in ended[1]]
         acting = [agent for agent in obs if agent in self._there]
-        return Told(acting, dict(obs), reward, ended[0], ended[1], infos, over=not self._there)
+        return Told(acting, obs, reward, ended[0], ended[1], infos, over=not self._there)
 
 
 def _pair(result: Any) -> tuple[Any, Any]:
@@ -193,6 +198,8 @@ def _pair(result: Any) -> tuple[Any, Any]:
 
 
 def _five(result: Any) -> tuple[Any, Any, Any, Any, Any]:
+    if result.__class__ is tuple and [part.__class__ for part in result] == FIVE_DICTS:
+        return result  # nearly always; asking for any Mapping is slow
     if not (isinstance(result, tuple) and len(result) == 5 and all(isinstance(part, Mapping) for part in result)):
         raise BadValue(
             f"step returned {_form(result)}, expected (obs, reward, terminated, truncated, info), five dicts by agent"

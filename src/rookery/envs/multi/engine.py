@@ -24,7 +24,7 @@ from rookery.core.errors import ConfigError, Diverged, EnvError, UsageError
 from rookery.core.spec import describe, spec_of
 from rookery.core.tree import Tree, tree_copy_into, tree_map
 from rookery.envs.action_log import ActionLog, check_count, same_bits
-from rookery.envs.actions import not_finite, split
+from rookery.envs.actions import not_finite, quicken, split
 from rookery.envs.boundary import Receiver
 from rookery.envs.config import Wrappers
 from rookery.envs.multi.apis import ApiAdapter, Dicts, Parallel, Turns
@@ -77,20 +77,14 @@ class Agents(MultiEnv):
     def _adapted(self, env: Any, limit: int | None, wrappers: Wrappers) -> ApiAdapter:
         adapter = self.adapter(env)
         adapter.limit = limit
+        for agent in adapter.agents:
+            quicken(adapter.spaces(agent)[1])
         return in_layers(adapter, wrappers)
 
     def _holes(self, obs: Tree) -> Step:
         terminated, truncated, valid = (np.zeros(self.num, np.bool_) for _ in range(3))
         infos: list[dict[str, Any]] = [{} for _ in range(self.num)]
         return Step(obs, np.zeros(self.num, np.float32), terminated, truncated, valid, infos=infos, marked=True)
-
-    def _clear(self) -> None:
-        """Every row a hole again: a completed one says so."""
-        self.out.ended, self.out.stepped = [], None
-        for step in self.out.agents.values():
-            step.reward[:] = 0.0
-            step.terminated[:], step.truncated[:], step.valid[:] = False, False, False
-            step.final, step.cut = [], []
 
     @property
     def doing(self) -> tuple[Any, str, bool] | None:
@@ -116,7 +110,7 @@ class Agents(MultiEnv):
 
     def begin(self, episodes: list[int]) -> None:
         """As `reset`, but with these episodes."""
-        self._clear()
+        self.out.forget()
         for table, episode in zip(self._tables, episodes):
             table.drops = 0
             try:
@@ -131,25 +125,28 @@ class Agents(MultiEnv):
             raise UsageError("step was called before reset")
         self._check(action)
         acts = {agent: self._split[agent](rows) for agent, rows in action.items()}
-        self._clear()
-        count = self.num if steps is None or steps > self.num else max(steps, 0)
+        self.out.clear()
+        count, plain, tables = self.num if steps is None or steps > self.num else max(steps, 0), True, self._tables
         for i in range(count):
             if episodes is not None and len(self.out.ended) >= episodes:
                 count = i
                 break
-            given = {agent: rows[i] for agent, rows in acts.items() if self.acting[agent][i]}
+            given = {agent: rows[i] for agent, rows in acts.items() if self.everyone or self.acting[agent][i]}
             for agent in given:
-                self._logs[agent].add(i, self._tables[i].seats[agent].actions, action[agent])
+                self._logs[agent].add(i, tables[i].seats[agent].actions, action[agent])
             try:
-                self._tables[i].step(given)
+                plain = tables[i].step(given) and plain
             except NotFinite as error:
-                self._bad(self._tables[i], error, action)
+                plain = False
+                self._bad(tables[i], error, action)
             except EnvError as error:
                 self._blame(error, i, action)
                 raise
         if count < self.num:
-            self.out.stepped = np.ones(self.num, np.bool_) if self.out.stepped is None else self.out.stepped
-            self.out.stepped[count:] = False
+            plain = False
+            self.out.hole(slice(count, None), self.num)
+        if plain and all(receiver.sound() for receiver in self.receivers.values()):
+            return self.out  # most steps
         self._finish(action)
         return self.out
 
@@ -200,7 +197,7 @@ class Agents(MultiEnv):
         self.renewed[:] = False
         for table in self._tables if envs else ():
             self._restore_env(table, envs[str(table.index)])
-        self._clear()  # nothing that was replayed is a row
+        self.out.forget()  # nothing that was replayed is a row
         self.everyone = all(bool(acting.all()) for acting in self.acting.values())
         self._ready = bool(envs)
 
@@ -293,11 +290,8 @@ class Agents(MultiEnv):
 
     def _drop(self, i: int) -> None:
         """The rows of env i are holes, after which its episode does not go on."""
-        out = self.out
-        out.stepped = np.ones(self.num, np.bool_) if out.stepped is None else out.stepped
-        out.stepped[i] = False
-        for step in out.agents.values():
-            step.valid[i], step.reward[i], step.terminated[i], step.truncated[i] = False, 0.0, False, False
+        self.out.hole(i, self.num)
+        for step in self.out.agents.values():
             step.final = [(k, obs) for k, obs in step.final if k != i]
             step.cut.append(i)
             assert step.infos is not None

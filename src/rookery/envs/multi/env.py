@@ -42,6 +42,27 @@ class MultiStep:
     ended: list[EpisodeEnd] = field(default_factory=list)
     stepped: np.ndarray | None = None  # bool [B]: envs that made a step; None: all. Who acted in the others acts again
 
+    def clear(self) -> None:
+        """Every row a plain one again, but for its reward: whoever steps an env says what is not."""
+        self.ended, self.stepped = [], None
+        for step in self.agents.values():
+            if step.marked:
+                step.clear()
+
+    def forget(self) -> None:
+        """No row at all: nothing was stepped yet."""
+        self.ended, self.stepped = [], None
+        for step in self.agents.values():
+            step.clear()
+            step.hole(slice(None))
+
+    def hole(self, where: int | slice, num: int) -> None:
+        """Those of `num` envs made no step that counts."""
+        self.stepped = np.ones(num, np.bool_) if self.stepped is None else self.stepped
+        self.stepped[where] = False
+        for step in self.agents.values():
+            step.hole(where)
+
 
 class MultiEnv(ABC):
     """B copies of one task."""

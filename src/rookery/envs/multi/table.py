@@ -98,12 +98,11 @@ class Table:
             raise self.failed("somebody has ended, or nobody must act, right after reset")
         self._settle(told)
 
-    def step(self, given: dict[str, Any]) -> None:
-        """One step with the actions of those who must act."""
+    def step(self, given: dict[str, Any]) -> bool:
+        """One step with the actions of those who must act. Whether it was *plain*: everybody acted, got a reward and
+        must act again."""
         for agent in given:
-            seat = self.seats[agent]
-            seat.actions, seat.waiting, seat.earned = seat.actions + 1, True, 0.0
-            self.owner.acting[agent][self.index] = False
+            self.seats[agent].actions += 1
         self.length += 1
         self.busy = True
         try:
@@ -112,7 +111,31 @@ class Table:
             raise self.failed(error, given=given) from error
         finally:
             self.busy = False
+        plain = not (told.terminated or told.truncated or told.over) and len(given) == len(self.seats)
+        plain = plain and self.seats.keys() == told.obs.keys() == told.reward.keys() == set(told.acting)
+        if plain and (self.adapter.limit is None or self.length < self.adapter.limit):
+            self._go_on(told)
+            return True
+        for agent, out in self.owner.out.agents.items():
+            out.hole(self.index)
+            if agent in given:
+                self.seats[agent].waiting, self.seats[agent].earned = True, 0.0
+                self.owner.acting[agent][self.index] = False
         self._settle(told)
+        return False
+
+    def _go_on(self, told: Told) -> None:
+        """What `_settle` does with a plain step, at a third of its price: whoever acted acts again."""
+        i, owner = self.index, self.owner
+        for agent, seat in self.seats.items():
+            reward, info, out = told.reward[agent], told.infos.get(agent), owner.out.agents[agent]
+            if reward.__class__ is not float or not -LARGEST <= reward <= LARGEST:
+                reward = self._sound(agent, reward, 0.0)
+            seat.total += reward
+            seat.seen = True
+            self._write(agent, told.obs[agent])
+            out.reward[i] = reward
+            out.infos[i] = info if isinstance(info, dict) else {}  # type: ignore[index]
 
     def _settle(self, told: Told) -> None:
         """Bring what the env said into the seats: pay, let go, then end the episode or give the turn."""
@@ -135,16 +158,20 @@ class Table:
 
     def _pay(self, agent: str, reward: Any) -> None:
         seat = self.seats[agent]
-        try:
-            value = number(reward)
-        except BadValue as error:
-            raise self.failed(error, agent) from error
-        if not -LARGEST <= seat.earned + value <= LARGEST:
-            raise self.failed(NotFinite(f"the reward is {value}"), agent)
+        value = self._sound(agent, reward, seat.earned)
         seat.total += value
         seat.seen = seat.seen or value != 0.0
         if seat.waiting:
             seat.earned += value
+
+    def _sound(self, agent: str, reward: Any, earned: float) -> float:
+        try:
+            value = number(reward)
+        except BadValue as error:
+            raise self.failed(error, agent) from error
+        if not -LARGEST <= earned + value <= LARGEST:
+            raise self.failed(NotFinite(f"the reward is {value}"), agent)
+        return value
 
     def _turn(self, agent: str, told: Told) -> None:
         """The agent must act next, so what it did before is complete."""
@@ -182,10 +209,11 @@ class Table:
 
     def _end(self, told: Told) -> None:
         """The episode is over, or its time is: whoever still waits is cut off, and the next episode begins."""
-        unsaid = []
+        unsaid, obs = [], dict(told.obs)
+        told.obs = obs
         for agent, seat in self.seats.items():
-            if not seat.gone and agent not in told.obs:
-                told.obs[agent], reward = self.adapter.last(agent)
+            if not seat.gone and agent not in obs:
+                obs[agent], reward = self.adapter.last(agent)
                 self._pay(agent, reward)
             if seat.waiting:
                 unsaid += [agent] if told.over else []

@@ -132,9 +132,7 @@ class Workers(MultiEnv):
         self._marked, self._stepped[:] = False, True
         self.out.ended, self.out.stepped = [], None
         for step in self.out.agents.values():
-            step.marked = False
-            step.terminated[:], step.truncated[:], step.valid[:] = False, False, True
-            step.final, step.ended, step.cut = [], [], []
+            step.clear()
 
     def _finish(self) -> None:
         """What follows from the marks of all workers together."""
