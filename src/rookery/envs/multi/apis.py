@@ -70,8 +70,8 @@ class ApiAdapter(ABC):
 
     def method(self, name: str) -> Callable[..., Any] | None:
         """A method of the env, as its agents know it; None if there is none."""
-        found = getattr(self.env, name, None)
-        return found if callable(found) else None
+        method = getattr(self.env, name, None)
+        return method if callable(method) else None
 
     def last(self, agent: str) -> tuple[Any, float]:
         """(observation or None, reward) of an agent who waits when the episode is cut, as far as they were not told
@@ -115,22 +115,22 @@ class Turns(ApiAdapter):
         return self._look()
 
     def _look(self) -> Told:
-        env, told = self.env, Told([], {})
+        env, timestep = self.env, Told([], {})
         for agent in env.agents:
             if agent not in self._paid and self._ended(agent):
-                self._paid[agent] = told.reward[agent] = env._cumulative_rewards[agent]
-                told.obs[agent], told.infos[agent] = env.observe(agent), env.infos.get(agent, {})
-                told.terminated += [agent] if env.terminations[agent] else []
-                told.truncated += [agent] if env.truncations[agent] else []
-        self._bury(told)
-        told.over = not env.agents
-        if not told.over:
+                self._paid[agent] = timestep.reward[agent] = env._cumulative_rewards[agent]
+                timestep.obs[agent], timestep.infos[agent] = env.observe(agent), env.infos.get(agent, {})
+                timestep.terminated += [agent] if env.terminations[agent] else []
+                timestep.truncated += [agent] if env.truncations[agent] else []
+        self._bury(timestep)
+        timestep.over = not env.agents
+        if not timestep.over:
             agent = env.agent_selection
-            told.acting.append(agent)
-            told.obs[agent], told.reward[agent], _, _, told.infos[agent] = env.last()
-        return told
+            timestep.acting.append(agent)
+            timestep.obs[agent], timestep.reward[agent], _, _, timestep.infos[agent] = env.last()
+        return timestep
 
-    def _bury(self, told: Told) -> None:
+    def _bury(self, timestep: Told) -> None:
         """Step ended agents with None while it is their turn; what they received after their end is told too."""
         env = self.env
         for _ in range(len(self.agents) + 1):
@@ -138,10 +138,10 @@ class Turns(ApiAdapter):
                 return
             agent = env.agent_selection
             later = env._cumulative_rewards[agent] - self._paid.get(agent, 0.0)
-            told.reward[agent] = told.reward.get(agent, 0.0) + later
+            timestep.reward[agent] = timestep.reward.get(agent, 0.0) + later
             self._paid[agent] = env._cumulative_rewards[agent]
-            if agent in told.obs:  # some envs show their best only to the agent that is selected
-                told.obs[agent] = env.observe(agent)
+            if agent in timestep.obs:  # some envs show their best only to the agent that is selected
+                timestep.obs[agent] = env.observe(agent)
             env.step(None)
         raise BadValue("an ended agent stays selected: let step(None) remove it, as AECEnv._was_dead_step does")
 
