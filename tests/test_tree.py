@@ -42,6 +42,7 @@ FORBIDDEN = {  # pattern → why
     r"pickle\.loads?\(|torch\.load\(|allow_pickle=True": "files never contain pickle",
     r"^\s*raise NotImplementedError": "leave out what is not there",
 }
+SAY_NOTHING = ("told", "found", "given", "asked", "held")  # names of locals that do not say what they hold
 MAKERS = [
     "zeros",
     "ones",
@@ -182,7 +183,7 @@ def test_no_global_generator_no_pickle_nothing_left_open():
         for pattern, why in FORBIDDEN.items():
             if path.name == "rng.py" and "random" in pattern:
                 continue
-            offenders += [f"{short(path)}: {found[0].strip()!r}: {why}" for found in re.finditer(pattern, text, re.M)]
+            offenders += [f"{short(path)}: {match[0].strip()!r}: {why}" for match in re.finditer(pattern, text, re.M)]
     none(offenders)
 
 
@@ -194,6 +195,13 @@ def test_tensors_are_created_on_an_explicit_device():
     calls = [(file, call) for file, call in nodes(ast.Call) if makes_a_tensor(call.func)]
     without = [(file, call) for file, call in calls if "device" not in {keyword.arg for keyword in call.keywords}]
     none([f"{file}:{call.lineno}: {ast.unparse(call.func)} without device=" for file, call in without])
+
+
+def test_locals_say_what_they_hold():
+    """Whatever is bound: by =, :=, for, with or a comprehension. Attributes and keys of checkpoints are not meant."""
+    bound = [(file, name) for file, name in nodes(ast.Name) if isinstance(name.ctx, ast.Store)]
+    bad = [(file, name) for file, name in bound if name.id in SAY_NOTHING]
+    none([f"{file}:{name.lineno}: {name.id!r} says nothing: name the thing (metrics, problem)" for file, name in bad])
 
 
 def test_every_option_is_documented():

@@ -116,21 +116,21 @@ class Actor:
             self.memory.reset(np.flatnonzero(first) if seats is None else np.asarray(seats)[np.asarray(first)])
         return self.memory.take(seats)
 
-    def _by_torch(self, given: Tree, first: Any) -> tuple[Arrays, Tree]:
-        inputs = self._tensors(given)
+    def _by_torch(self, arrays: Tree, first: Any) -> tuple[Arrays, Tree]:
+        inputs = self._tensors(arrays)
         with torch.inference_mode():
             out, after = self._outputs(self._source, inputs, first)
         return {key: tensor.cpu().numpy() for key, tensor in out.items()}, tree_map(lambda t: t.cpu().numpy(), after)
 
-    def _outputs(self, reader: Any, given: Tree, first: Any) -> tuple[dict[str, torch.Tensor], Any]:
+    def _outputs(self, reader: Any, inputs: Tree, first: Any) -> tuple[dict[str, torch.Tensor], Any]:
         if self.memory_spec is None:
-            return self.outputs(reader, given, None, first)[0], {}
-        return self.outputs(reader, given["obs"], given["state"], first)
+            return self.outputs(reader, inputs, None, first)[0], {}
+        return self.outputs(reader, inputs["obs"], inputs["state"], first)
 
-    def _prepare(self, given: Tree, reader: Any) -> None:
+    def _prepare(self, inputs: Tree, reader: Any) -> None:
         # torch's own allocations are 64-byte aligned; matrix products may round differently on other alignments,
         # and numpy's differ from run to run
-        self._inputs = tree_map(lambda x: torch.from_numpy(np.asarray(x)).clone(), given)
+        self._inputs = tree_map(lambda x: torch.from_numpy(np.asarray(x)).clone(), inputs)
         self._source = reader
         nets = getattr(reader, "_nets", {}).values()
         modules = [part for net in nets for part in net.module.modules()]
@@ -138,11 +138,11 @@ class Actor:
         plain = self.device.type == "cpu" and owner is not None and plain_method(owner, name)
         self._quick = quick(self._outputs, reader, self._inputs, modules) if plain else None
 
-    def _tensors(self, given: Tree) -> Tree:
-        if isinstance(given, dict):
-            tree_map(lambda t, x: t.copy_(torch.from_numpy(x)), self._inputs, given)
+    def _tensors(self, arrays: Tree) -> Tree:
+        if isinstance(arrays, dict):
+            tree_map(lambda t, x: t.copy_(torch.from_numpy(x)), self._inputs, arrays)
         else:
-            self._inputs.numpy()[...] = given
+            self._inputs.numpy()[...] = arrays
         return self._inputs if self.device.type == "cpu" else tree_map(lambda t: t.to(self.device), self._inputs)
 
     def state(self) -> dict[str, Any]:
@@ -159,8 +159,8 @@ class Actor:
             self._noise.restore(state["rule"])
 
 
-def fits(inputs: Tree, given: Tree) -> bool:
+def fits(inputs: Tree, arrays: Tree) -> bool:
     """Whether the buffers have the shapes of these arrays."""
     if isinstance(inputs, dict):
-        return all(fits(value, given[key]) for key, value in inputs.items())
-    return tuple(inputs.shape) == given.shape
+        return all(fits(value, arrays[key]) for key, value in inputs.items())
+    return tuple(inputs.shape) == arrays.shape

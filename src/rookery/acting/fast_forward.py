@@ -80,8 +80,8 @@ class Chain:
         """The whole program, if this is all: the only output is called `name`."""
         flat, layers, scratch, into = self._arrays(batch)
 
-        def run(given: Tree) -> tuple[Arrays, Tree]:
-            perceptron(given, flat, layers, scratch, into)
+        def run(inputs: Tree) -> tuple[Arrays, Tree]:
+            perceptron(inputs, flat, layers, scratch, into)
             return {name: into}, {}
 
         return run
@@ -126,13 +126,13 @@ class Recorder(TorchDispatchMode):
         return tuple(self._known(a) if isinstance(a, list | tuple) else self.values.get(id(a), a) for a in args)
 
 
-def quick(outputs: Any, reader: Any, given: Tree, modules: Iterable[Any]) -> Quick | None:
-    """`run(given) → (outputs, state after)`, arrays that the next call overwrites,
+def quick(outputs: Any, reader: Any, inputs: Tree, modules: Iterable[Any]) -> Quick | None:
+    """`run(inputs) → (outputs, state after)`, arrays that the next call overwrites,
     for inputs shaped like these tensors.
 
     None: not that plain.
     """
-    seen = leaves(given)
+    seen = leaves(inputs)
     if any(t.dtype != torch.float32 or t.device.type != "cpu" for t in seen):
         return None
     if not all(map(plain_module, modules)):
@@ -140,7 +140,7 @@ def quick(outputs: Any, reader: Any, given: Tree, modules: Iterable[Any]) -> Qui
     recorder = Recorder(seen)
     try:
         with torch.no_grad(), recorder:
-            out, after = outputs(reader, given, None)
+            out, after = outputs(reader, inputs, None)
     except (TypeError, ValueError, RuntimeError, AttributeError):
         return None  # it looks at `first`, or at something else that is not there while recording; torch will say what
     made = [*out.values(), *leaves(after)]
@@ -152,22 +152,22 @@ def quick(outputs: Any, reader: Any, given: Tree, modules: Iterable[Any]) -> Qui
     if plan is None or len(seen[0]) * sum(layer[N_IN] * layer[N_OUT] for layer in _layers(plan)) > MOST:
         return None
     steps, room = [part.step(len(seen[0])) for part in plan], len(recorder.values)
-    if len(plan) == 1 and len(made) == 1 and isinstance(given, Tensor) and isinstance(plan[0], Chain):
-        return _checked(plan[0].alone(len(given), next(iter(out))), given, out, after)
+    if len(plan) == 1 and len(made) == 1 and isinstance(inputs, Tensor) and isinstance(plan[0], Chain):
+        return _checked(plan[0].alone(len(inputs), next(iter(out))), inputs, out, after)
 
-    def run(given: Tree) -> tuple[Arrays, Tree]:
-        memory: Memory = leaves(given) if isinstance(given, dict) else [given]
+    def run(arrays: Tree) -> tuple[Arrays, Tree]:
+        memory: Memory = leaves(arrays) if isinstance(arrays, dict) else [arrays]
         memory += [None] * room
         for step in steps:
             step(memory)
         return {name: memory[value] for name, value in results.items()}, tree_map(memory.__getitem__, states)
 
-    return _checked(run, given, out, after)
+    return _checked(run, inputs, out, after)
 
 
-def _checked(run: Quick, given: Tree, out: dict[str, Tensor], after: Tree) -> Quick | None:
+def _checked(run: Quick, inputs: Tree, out: dict[str, Tensor], after: Tree) -> Quick | None:
     """The program, if it gives what torch gave."""
-    ours, state = run(tree_map(lambda t: t.numpy(), given))
+    ours, state = run(tree_map(lambda t: t.numpy(), inputs))
     pairs = [(ours[name], t) for name, t in out.items()] + list(zip(leaves(state), leaves(after)))
     return run if all(np.allclose(mine, t.numpy(), 1e-3, 1e-5) for mine, t in pairs) else None
 

@@ -46,13 +46,13 @@ class Policy:
             rows = np.asarray(seats)
             self._reset = [*(self._reset or []), *(np.flatnonzero(rows) if rows.dtype == bool else np.atleast_1d(rows))]
 
-    def _first(self, rows: int, given: Any) -> np.ndarray | None:
+    def _first(self, rows: int, starts: Any) -> np.ndarray | None:
         """Where an episode begins: as the batch says, and where `reset` was called since."""
         if self._reset is None:
-            return None if given is None else np.asarray(given, bool)
+            return None if starts is None else np.asarray(starts, bool)
         first, again, self._reset = np.zeros(rows, bool), self._reset, None
         first[slice(None) if again is True else again] = True
-        return first if given is None else first | np.asarray(given, bool)
+        return first if starts is None else first | np.asarray(starts, bool)
 
     def _stacked(self, obs: Tree, first: Any) -> Tree:
         rows = len(leaves(obs)[0])

@@ -21,7 +21,8 @@ def instead(kind: str) -> str:
 
 def remembering(kind: str) -> str:
     """`a, b or c`: the algorithms that act in spaces of a kind and can have a memory; PPO's if there is none."""
-    return listed([name for name in _acting_in(kind) if getattr(found(name), "recurrent", "no") != "no"]) or "ppo"
+    able = [name for name in _acting_in(kind) if getattr(algorithm_of(name), "recurrent", "no") != "no"]
+    return listed(able) or "ppo"
 
 
 def listed(names: list[str]) -> str:
@@ -30,7 +31,7 @@ def listed(names: list[str]) -> str:
     return f"{', '.join(others)} or {last}" if others else last
 
 
-def found(name: str) -> Any:
+def algorithm_of(name: str) -> Any:
     """The algorithm of a name, or None."""
     try:
         return registry.lookup("algo", name)
@@ -39,4 +40,4 @@ def found(name: str) -> Any:
 
 
 def _acting_in(kind: str) -> list[str]:
-    return [name for name in registry.names("algo") if kind in getattr(found(name), "actions", ())]
+    return [name for name in registry.names("algo") if kind in getattr(algorithm_of(name), "actions", ())]

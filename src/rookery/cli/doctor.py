@@ -58,31 +58,31 @@ def doctor(
         typer.echo(line)
 
 
-def _lines(found: Diagnosis, command: str) -> Iterator[str]:
+def _lines(diagnosis: Diagnosis, command: str) -> Iterator[str]:
     from rookery.doctor.placement import duration
 
-    yield f"{found.steps_per_second:.0f} env steps/s, {found.updates_per_second:.0f} updates/s"
-    yield f"{found.bound}"
+    yield f"{diagnosis.steps_per_second:.0f} env steps/s, {diagnosis.updates_per_second:.0f} updates/s"
+    yield f"{diagnosis.bound}"
     yield ""
     yield f"  {'share':<12}{'':>6}  {'µs per env step':>16}"
-    for name, share in found.shares.items():
-        yield f"  {name:<12}{share:>6.1%}  {found.microseconds[name]:>16.1f}  {_WORDS[name]}"
+    for name, share in diagnosis.shares.items():
+        yield f"  {name:<12}{share:>6.1%}  {diagnosis.microseconds[name]:>16.1f}  {_WORDS[name]}"
     yield ""
-    yield f"  mode      {found.mode}"
-    yield f"  threads   {found.threads}  ({found.threads_reason})"
-    yield f"  engine    {found.engine}, {found.envs} env{'s' * (found.envs != 1)}"
-    row = f"{duration(found.env_row * 1e3)} for those of one collector"
-    yield f"  env step  {row}, {found.env_computing:.0%} of it computing"
-    yield f"  quota     {found.quota} CPU{'s' * (found.quota != 1)}"
-    yield from _advice(found, command)
-    for remark in found.remarks:
+    yield f"  mode      {diagnosis.mode}"
+    yield f"  threads   {diagnosis.threads}  ({diagnosis.threads_reason})"
+    yield f"  engine    {diagnosis.engine}, {diagnosis.envs} env{'s' * (diagnosis.envs != 1)}"
+    row = f"{duration(diagnosis.env_row * 1e3)} for those of one collector"
+    yield f"  env step  {row}, {diagnosis.env_computing:.0%} of it computing"
+    yield f"  quota     {diagnosis.quota} CPU{'s' * (diagnosis.quota != 1)}"
+    yield from _advice(diagnosis, command)
+    for remark in diagnosis.remarks:
         yield f"note: {remark}."
 
 
-def _advice(found: Diagnosis, command: str) -> Iterator[str]:
+def _advice(diagnosis: Diagnosis, command: str) -> Iterator[str]:
     yield ""
-    advised = [outcome for outcome in found.outcomes if outcome.advised]
-    others = [outcome for outcome in found.outcomes if not outcome.advised]
+    advised = [outcome for outcome in diagnosis.outcomes if outcome.advised]
+    others = [outcome for outcome in diagnosis.outcomes if not outcome.advised]
     yield (
         "what to change:"
         if advised

@@ -66,8 +66,7 @@ def slurm(
     _check_room(job, config)
     if grace >= hours * 3600:
         raise UsageError(f"--grace {grace} is longer than the whole job, which may take {hours * 3600:.0f} s")
-    given = {"partition": partition, "account": account}
-    options = {key: value for key, value in given.items() if value}
+    options = {key: value for key, value in (("partition", partition), ("account", account)) if value}
     programs = str(Path(sys.executable).absolute().parent)
     script = recipes.slurm_script(job, recipes.Slurm(os.getcwd(), programs, grace, options, tuple(setup)))
     _hand_over(script, ["sbatch"], dry_run, "a login node of the cluster has it")
@@ -117,8 +116,8 @@ def _described(
     named, extra = sources.sort_words(words), sources.as_overrides(algo, env, seed)
     config, _ = sources.described(named, file, extra)
     options = {"-c": file, "--algo": algo, "--env": env, "--seed": seed}
-    given = [text for option, value in options.items() if value is not None for text in (option, str(value))]
-    return [*(words or []), *given], config
+    flags = [text for option, value in options.items() if value is not None for text in (option, str(value))]
+    return [*(words or []), *flags], config
 
 
 def _name(words: list[str] | None, config: Config) -> str:

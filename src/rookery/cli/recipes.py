@@ -85,7 +85,7 @@ def slurm_script(job: Job, slurm: Slurm) -> str:
 
 def _asked(job: Job, slurm: Slurm) -> list[tuple[str, str]]:
     minutes = max(round(job.hours * 60), 1)
-    asked = {
+    options = {
         "job-name": job.name,
         "nodes": str(job.nodes),
         "ntasks-per-node": "1",
@@ -97,7 +97,7 @@ def _asked(job: Job, slurm: Slurm) -> list[tuple[str, str]]:
         "output": "%x-%j.out",
         "open-mode": "append",
     }
-    return [(name, value) for name, value in (asked | slurm.options).items() if value] + [("requeue", "")]
+    return [(name, value) for name, value in (options | slurm.options).items() if value] + [("requeue", "")]
 
 
 def _ray(job: Job) -> str:

@@ -41,9 +41,9 @@ def as_overrides(algo: str | None, env: str | None, seed: int | None, cluster: s
     """`--algo`, `--env`, `--seed` and `--cluster` as overrides, so that a contradiction with `key=value` is noticed."""
     from rookery.core.config.overrides import override
 
-    given = {"algo.name": algo, "env.id": env, "run.seed": seed}
-    given |= {"pool.kind": None if cluster is None else "ray", "pool.cluster": cluster}
-    return [override(key, value) for key, value in given.items() if value is not None]
+    values = {"algo.name": algo, "env.id": env, "run.seed": seed}
+    values |= {"pool.kind": None if cluster is None else "ray", "pool.cluster": cluster}
+    return [override(key, value) for key, value in values.items() if value is not None]
 
 
 def experiment(words: Words, file: Path | None, extra: Sequence[str], options: Mapping[str, Any]) -> Experiment:

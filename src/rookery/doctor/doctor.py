@@ -117,9 +117,9 @@ def examine(
     return diagnosis
 
 
-def _engine(asked: str, row: Row) -> str:
+def _engine(engine: str, row: Row) -> str:
     """What was asked for, and what `auto` chose."""
-    return f"auto: {'native' if row.native else 'gymnasium'}" if asked == "auto" else asked
+    return f"auto: {'native' if row.native else 'gymnasium'}" if engine == "auto" else engine
 
 
 def _diagnosed(config: Config, trial: Trial, env: EnvFactory | None, seconds: float) -> tuple[Diagnosis, Finding]:
@@ -214,9 +214,9 @@ def _uses_cpus(candidate: Candidate) -> bool:
     return any(key == name or key.startswith(f"{name}.") for key in keys for pair in RIVALS[:2] for name in pair)
 
 
-def _untried(candidate: Candidate, told: str = "") -> Outcome:
-    told = told or f"predicted {candidate.predicted:.2f} ×"
-    return Outcome(list(candidate.overrides), candidate.predicted, candidate.effect, candidate.note, why_not=told)
+def _untried(candidate: Candidate, reason: str = "") -> Outcome:
+    reason = reason or f"predicted {candidate.predicted:.2f} ×"
+    return Outcome(list(candidate.overrides), candidate.predicted, candidate.effect, candidate.note, why_not=reason)
 
 
 def _together(

@@ -20,8 +20,7 @@ _DEBUG = {"NUMBA_DISABLE_JIT": "kernels are interpreted", "CUDA_LAUNCH_BLOCKING"
 
 def remarks(config: Config, quota: int, saved: tuple[int, float] | None, root: Path = Path("/")) -> list[str]:
     """`saved`: (bytes, seconds) of a checkpoint; `root` is for tests: where proc is."""
-    found = [*_load(quota, root), *_memory(root), *_cpus(quota), *_debug(config), *_compiler(config), *_disk(saved)]
-    return found
+    return [*_load(quota, root), *_memory(root), *_cpus(quota), *_debug(config), *_compiler(config), *_disk(saved)]
 
 
 def idle_seconds(root: Path = Path("/")) -> float | None:

@@ -95,11 +95,11 @@ def env_workers(config: Config, finding: Finding) -> Candidate | None:
     processes = max(processes, 2)
     row = row_in(processes, env.num, finding, at_once)
     predicted = _envs_faster(config, finding, row, most=processes / there)
-    told = (
+    note = (
         f"{_described(config, finding)}, handing it to {processes} processes about {duration(handing_row(processes))}"
     )
     change = ("env.workers=subprocess",) if inline else ()
-    return Candidate((*change, f"env.workers.processes={processes}"), predicted, SAME, told)
+    return Candidate((*change, f"env.workers.processes={processes}"), predicted, SAME, note)
 
 
 def several_envs(config: Config, finding: Finding) -> Candidate | None:
@@ -125,8 +125,8 @@ def inline_envs(config: Config, finding: Finding) -> Candidate | None:
     if config.env.workers.mode == "inline":
         return None
     effect = SAME if config.env.workers.mode == "subprocess" else OTHER  # async learns from steps as they come
-    told = f"{_described(config, finding)} where nothing is handed over"
-    return Candidate(("env.workers=inline",), _envs_faster(config, finding, finding.row), effect, told)
+    note = f"{_described(config, finding)} where nothing is handed over"
+    return Candidate(("env.workers=inline",), _envs_faster(config, finding, finding.row), effect, note)
 
 
 def _split(config: Config, finding: Finding) -> tuple[int, tuple[str, ...]] | None:
@@ -158,10 +158,10 @@ def process_pool(config: Config, finding: Finding) -> Candidate | None:
         return None
     workers, changes = split
     rest = finding.step * (1 - finding.shares["env"] - finding.shares["act"])
-    told = "other random numbers in envs and actions" if len(changes) > 1 else "bit for bit the same"
+    exactness = "other random numbers in envs and actions" if len(changes) > 1 else "bit for bit the same"
     per_round = f"a round hands over once, about {duration(handing_round(workers))}"
     predicted = finding.step / (rest + _collecting(config, finding, workers))
-    return Candidate(changes, predicted, SAME, f"{told}; {per_round}")
+    return Candidate(changes, predicted, SAME, f"{exactness}; {per_round}")
 
 
 def local_pool(config: Config, finding: Finding) -> Candidate | None:
@@ -174,10 +174,10 @@ def local_pool(config: Config, finding: Finding) -> Candidate | None:
     )
     act = shares["act"] * finding.step * workers  # of one worker on average; here they act one after the other
     rest = finding.step * (1 - shares["env"] - shares["act"] - shares["transport"])
-    effect, told = SAME, "bit for bit the same"
+    effect, note = SAME, "bit for bit the same"
     if config.pool.mode == "async":
-        changes, effect, told = (*changes, "pool.mode=sync"), OTHER, "exact, and data of the newest weights only"
-    return Candidate(changes, finding.step / (rest + act + row / config.env.num), effect, told)
+        changes, effect, note = (*changes, "pool.mode=sync"), OTHER, "exact, and data of the newest weights only"
+    return Candidate(changes, finding.step / (rest + act + row / config.env.num), effect, note)
 
 
 def asynchronous(config: Config, finding: Finding) -> Candidate | None:
@@ -201,9 +201,9 @@ def asynchronous(config: Config, finding: Finding) -> Candidate | None:
         changes = ()
         collecting = finding.step * (shares["env"] + shares["act"] + shares["transport"])
         rest = finding.step - collecting
-    told = "older weights choose some of the actions, and a run cannot be repeated"
+    note = "older weights choose some of the actions, and a run cannot be repeated"
     predicted = finding.step / max(collecting, rest)
-    return Candidate((*changes, "pool.mode=async", "pool.ahead=1"), predicted, OTHER, told)
+    return Candidate((*changes, "pool.mode=async", "pool.ahead=1"), predicted, OTHER, note)
 
 
 def two_learners(config: Config, finding: Finding) -> Candidate | None:
@@ -217,8 +217,8 @@ def two_learners(config: Config, finding: Finding) -> Candidate | None:
     threads = max(1, min(finding.threads, finding.quota // 2))
     faster = 2 * thread_gain(finding.work // 2, threads) / thread_gain(finding.work, finding.threads)
     times = update / (update * factor / faster + EXCHANGE)
-    told = f"an update takes {duration(update)}, the exchange about {duration(EXCHANGE)}"
-    return Candidate(("learning.learners=2",), amdahl(finding.shares, {"update": times}), ROUNDING, told)
+    note = f"an update takes {duration(update)}, the exchange about {duration(EXCHANGE)}"
+    return Candidate(("learning.learners=2",), amdahl(finding.shares, {"update": times}), ROUNDING, note)
 
 
 PLACES: tuple[Maker, ...] = (

@@ -110,8 +110,8 @@ def native_engine(config: Config, finding: Finding) -> Candidate | None:
     target = target_of(config.env.id)
     if not own and not (isinstance(target, str) and find_spec(target).vector_entry_point is not None):
         return None
-    told = "the same numbers" if own else "other random numbers in the envs"
-    return Candidate(("env.engine=native",), amdahl(finding.shares, {"env": NATIVE}), SAME, told)
+    note = "the same numbers" if own else "other random numbers in the envs"
+    return Candidate(("env.engine=native",), amdahl(finding.shares, {"env": NATIVE}), SAME, note)
 
 
 def more_envs(config: Config, finding: Finding) -> Candidate | None:
@@ -120,27 +120,27 @@ def more_envs(config: Config, finding: Finding) -> Candidate | None:
     factors = {"act": 0.8 * times, "transport": 0.8 * times}
     if config.store_kind.once:
         factors["update"] = 1.3  # as many minibatches, each `times` as large
-        told = "rollouts and minibatches grow with it"
+        note = "rollouts and minibatches grow with it"
     else:
-        told = "as many updates per env step, later ones"
-    return Candidate((f"env.num={times * config.env.num}",), amdahl(finding.shares, factors), OTHER, told)
+        note = "as many updates per env step, later ones"
+    return Candidate((f"env.num={times * config.env.num}",), amdahl(finding.shares, factors), OTHER, note)
 
 
-def _rarer(finding: Finding, share: str, key: str, every: int, told: str) -> Candidate | None:
+def _rarer(finding: Finding, share: str, key: str, every: int, note: str) -> Candidate | None:
     if not every or finding.shares[share] <= OFTEN:
         return None
     times = math.ceil(finding.shares[share] / WANTED)
-    return Candidate((f"{key}={times * every}",), amdahl(finding.shares, {share: times}), SAME, told)
+    return Candidate((f"{key}={times * every}",), amdahl(finding.shares, {share: times}), SAME, note)
 
 
 def fewer_evaluations(config: Config, finding: Finding) -> Candidate | None:
-    told = "`best` is chosen among fewer; a goal in train.stop is noticed later"
-    return _rarer(finding, "eval", "eval.every_steps", config.eval.every_steps, told)
+    note = "`best` is chosen among fewer; a goal in train.stop is noticed later"
+    return _rarer(finding, "eval", "eval.every_steps", config.eval.every_steps, note)
 
 
 def fewer_checkpoints(config: Config, finding: Finding) -> Candidate | None:
-    told = "a killed run goes further back"
-    return _rarer(finding, "checkpoint", "checkpoint.every_steps", config.checkpoint.every_steps, told)
+    note = "a killed run goes further back"
+    return _rarer(finding, "checkpoint", "checkpoint.every_steps", config.checkpoint.every_steps, note)
 
 
 def fewer_reports(config: Config, finding: Finding) -> Candidate | None:

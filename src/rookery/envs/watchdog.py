@@ -68,9 +68,9 @@ class Watchdog:
                 return
 
 
-def end_process(told: str, shown: str, rescue: str = "env.workers=subprocess such an env") -> None:
+def end_process(problem: str, shown: str, rescue: str = "env.workers=subprocess such an env") -> None:
     """The end of a process whose own envs hang; `rescue`: where somebody could have helped."""
-    error = EnvError(f"{told}. Nothing can interrupt it here; with {rescue} is ended and renewed.")
+    error = EnvError(f"{problem}. Nothing can interrupt it here; with {rescue} is ended and renewed.")
     sys.stderr.write(f"{shown}\nerror: {error}\n")
     sys.stderr.flush()
     for say in last_words:
@@ -83,9 +83,9 @@ def end_process(told: str, shown: str, rescue: str = "env.workers=subprocess suc
     os._exit(EnvError.exit_code)
 
 
-def end_unworkable(told: str, shown: str) -> None:
+def end_unworkable(problem: str, shown: str) -> None:
     """The same for envs that env.workers cannot have: vector engines."""
-    end_process(told, shown, "pool=process the worker")
+    end_process(problem, shown, "pool=process the worker")
 
 
 def stacks() -> str:

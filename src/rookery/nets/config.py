@@ -179,4 +179,4 @@ def _not_finite(value: Any, path: str = "kwargs") -> str | None:
     if isinstance(value, float):
         return None if math.isfinite(value) else path
     parts = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list | tuple) else ()
-    return next((found for key, part in parts if (found := _not_finite(part, f"{path}.{key}"))), None)
+    return next((where for key, part in parts if (where := _not_finite(part, f"{path}.{key}"))), None)

@@ -43,8 +43,8 @@ def choose_mode(config: Config) -> tuple[Mode, str]:
 
 def cache_of(config: Config) -> Cache:
     """Where compiled artefacts live, and the bounds of that folder."""
-    given = config.learning.cache
-    folder = Path(given).expanduser().absolute() if given else default_folder()
+    path = config.learning.cache
+    folder = Path(path).expanduser().absolute() if path else default_folder()
     return Cache(folder, config.learning.cache_bytes, config.learning.cache_days)
 
 

@@ -33,11 +33,11 @@ class Lags:
         """Mean and largest lag since the last report, in updates."""
         if not self._asynchronous:
             return {}
-        told = {"pool/dropped_steps": float(self.dropped)}
+        metrics = {"pool/dropped_steps": float(self.dropped)}
         if self._count:
-            told |= {"pool/lag_mean": self._total / self._count, "pool/lag_max": float(self._worst)}
+            metrics |= {"pool/lag_mean": self._total / self._count, "pool/lag_max": float(self._worst)}
         self._count = self._total = self._worst = 0
-        return told
+        return metrics
 
 
 def limit_reached(train: TrainConfig, steps: int, updates: int, episodes: int, seconds: float) -> str | None:

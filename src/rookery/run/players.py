@@ -134,10 +134,10 @@ class Player:
             self.learner.close()
 
     def metrics(self) -> dict[str, float]:
-        found = {f"knob/{name}": value for name, value in self.knob_values.items()}
+        metrics = {f"knob/{name}": value for name, value in self.knob_values.items()}
         if self.store is not None:
-            found |= {f"store/{name}": value for name, value in self.store.metrics().items()}
-        return {self.prefix + name: value for name, value in found.items()} if self.prefix else found
+            metrics |= {f"store/{name}": value for name, value in self.store.metrics().items()}
+        return {self.prefix + name: value for name, value in metrics.items()} if self.prefix else metrics
 
 
 class PlayerHandle:

@@ -73,10 +73,10 @@ def threads_for(config: Config, players: Iterable[Player], quota: int | None = N
         return Threads(1, f"auto: updates run on {learning[0].learner.device.type}")
     work = max((work_of(player) for player in learning), default=0)
     count = max(1, min(allowed, work // GRAIN))
-    told = f"auto: {work / 1e6:.3g} million multiply-adds per update"
+    reason = f"auto: {work / 1e6:.3g} million multiply-adds per update"
     if count == 1 and work < 2 * GRAIN:
-        return Threads(1, f"{told}, fewer than the {2 * GRAIN / 1e6:g} million from which two threads pay")
-    return Threads(count, f"{told}, quota of {allowed} CPU{'s' * (allowed != 1)}")
+        return Threads(1, f"{reason}, fewer than the {2 * GRAIN / 1e6:g} million from which two threads pay")
+    return Threads(count, f"{reason}, quota of {allowed} CPU{'s' * (allowed != 1)}")
 
 
 def thread_gain(work: int, threads: int) -> float:
@@ -117,13 +117,13 @@ def _one_after_another(network: nn.Module) -> set[nn.Module]:
 
 def _places(network: nn.Module, obs_spec: Any) -> dict[nn.Module, int]:
     """convolution → pixels of its output, seen by showing one row of zeros to the encoders."""
-    found: dict[nn.Module, int] = {}
+    pixels: dict[nn.Module, int] = {}
     layers = [module for module in network.modules() if isinstance(module, _CONVOLUTIONS)]
     if not layers:
-        return found
+        return pixels
 
     def note(module: nn.Module, _: Any, out: torch.Tensor) -> None:
-        found[module] = math.prod(out.shape[2:])
+        pixels[module] = math.prod(out.shape[2:])
 
     device = next(network.parameters()).device
     obs = tree_map(lambda array: torch.as_tensor(array, device=device), zeros(obs_spec, 1))
@@ -140,4 +140,4 @@ def _places(network: nn.Module, obs_spec: Any) -> dict[nn.Module, int]:
             hook.remove()
         for module, training in modes:
             module.training = training
-    return found
+    return pixels

@@ -131,27 +131,27 @@ def line_of(preset: str, gate: Gate, run: Judged) -> str:
     return f"{preset} seed {run.seed}: {outcome}  ({run.steps} steps, {run.mode}, {run.seconds:.0f} s)"
 
 
-def summary_of(found: Verdict) -> list[str]:
+def summary_of(verdict: Verdict) -> list[str]:
     """The figure, then one sentence that says what was compared and how it came out."""
-    low, high = found.interval
-    count, gate = len(found.runs), found.gate
+    low, high = verdict.interval
+    count, gate = len(verdict.runs), verdict.gate
     seeds = f"{count} seed{'s' * (count != 1)}"
-    lines = [f"{found.preset}: IQM of the {gate.figure} {found.iqm:.2f} [{low:.2f}, {high:.2f}] over {seeds}"]
-    reached = f"the IQM {'reaches' if found.met else 'MISSES'} the gate {gate.wanted:g}"
-    if found.stored is None:
-        why = f"nothing is stored for this preset ({found.status}), so the gate alone counts: {reached}"
+    lines = [f"{verdict.preset}: IQM of the {gate.figure} {verdict.iqm:.2f} [{low:.2f}, {high:.2f}] over {seeds}"]
+    reached = f"the IQM {'reaches' if verdict.met else 'MISSES'} the gate {gate.wanted:g}"
+    if verdict.stored is None:
+        why = f"nothing is stored for this preset ({verdict.status}), so the gate alone counts: {reached}"
     else:
-        band = f"the stored one [{found.stored[0]:g}, {found.stored[1]:g}]"
-        place = "overlaps with" if found.overlap else "lies BELOW" if high < found.stored[0] else "lies ABOVE"
+        band = f"the stored one [{verdict.stored[0]:g}, {verdict.stored[1]:g}]"
+        place = "overlaps with" if verdict.overlap else "lies BELOW" if high < verdict.stored[0] else "lies ABOVE"
         why = f"the new 95 % interval {place} {band}, and {reached}"
-    lines.append(f"{found.preset}: {'holds' if found.holds else 'DOES NOT HOLD'}: {why}")
+    lines.append(f"{verdict.preset}: {'holds' if verdict.holds else 'DOES NOT HOLD'}: {why}")
     return lines
 
 
-def together(found: Sequence[Verdict]) -> dict[str, Any]:
+def together(verdicts: Sequence[Verdict]) -> dict[str, Any]:
     """One figure over several presets:
     the IQM of their scores, with an interval that redraws seeds within each preset.
     """
-    scores = [verdict.scores for verdict in found]
+    scores = [verdict.scores for verdict in verdicts]
     everything = [score for preset in scores for score in preset]
     return {"score_iqm": iqm(everything), "interval": list(stratified_interval(scores)), "runs": len(everything)}

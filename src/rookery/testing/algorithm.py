@@ -127,8 +127,8 @@ class AlgorithmContract(_OneAlgorithm):
                 policy = trainer.policy()
                 for _ in range(8):
                     action = np.asarray(policy({"obs": many(obs)}, greedy=greedy).action)[0]
-                    given = int(action) if isinstance(space, spaces.Discrete) else action.astype(space.dtype)
-                    assert space.contains(given), f"greedy={greedy}: {given} is not in {space}"
+                    env_action = int(action) if isinstance(space, spaces.Discrete) else action.astype(space.dtype)
+                    assert space.contains(env_action), f"greedy={greedy}: {env_action} is not in {space}"
         env.close()
 
     def one(self) -> gymnasium.Env:
@@ -153,9 +153,9 @@ class AlgorithmContract(_OneAlgorithm):
         assert not wrong, f"metrics are not finite: {wrong}"
 
     def test_its_numbers_are_those_that_it_documents(self) -> None:
-        documented, found = self._class().metrics, {k for k in self._run().metrics if _learnt(k)}
-        assert found <= set(documented), f"metrics without a sentence in `metrics`: {sorted(found - set(documented))}"
-        assert found, "an update tells nothing: it should return its losses"
+        documented, names = self._class().metrics, {k for k in self._run().metrics if _learnt(k)}
+        assert names <= set(documented), f"metrics without a sentence in `metrics`: {sorted(names - set(documented))}"
+        assert names, "an update tells nothing: it should return its losses"
 
     def test_its_knobs_follow_their_schedules(self) -> None:
         with self.trainer() as trainer:

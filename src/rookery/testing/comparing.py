@@ -29,11 +29,11 @@ def difference(a: Any, b: Any, place: str = "") -> str | None:
         if a.keys() != b.keys():
             return f"{place or 'they'}: the keys {list(a)} and {list(b)}"
         parts = ((a[key], b[key], f"{place}/{key}" if place else str(key)) for key in a)
-        return next((found for part in parts if (found := difference(*part))), None)
+        return next((words for part in parts if (words := difference(*part))), None)
     if isinstance(a, list | tuple) and isinstance(b, list | tuple):
         if len(a) != len(b):
             return f"{place or 'they'}: {len(a)} and {len(b)} parts"
-        return next((found for i, (x, y) in enumerate(zip(a, b)) if (found := difference(x, y, f"{place}[{i}]"))), None)
+        return next((words for i, (x, y) in enumerate(zip(a, b)) if (words := difference(x, y, f"{place}[{i}]"))), None)
     if isinstance(a, np.ndarray | torch.Tensor | np.generic) or isinstance(b, np.ndarray | torch.Tensor | np.generic):
         return _of_arrays(_array(a), _array(b), place)
     return None if a == b or (a != a and b != b) else f"{place or 'they'}: {a!r:.80} and {b!r:.80}"
@@ -57,8 +57,8 @@ def _of_arrays(a: np.ndarray, b: np.ndarray, place: str) -> str | None:
 
 def assert_same(a: Any, b: Any, what: str) -> None:
     """`what` says which two things must be equal; the first difference is added."""
-    found = difference(a, b)
-    assert found is None, f"{what}: {found}"
+    words = difference(a, b)
+    assert words is None, f"{what}: {words}"
 
 
 def through_checkpoint(state: dict[str, Any]) -> dict[str, Any]:

@@ -128,8 +128,8 @@ class EnvContract:
         self._if_it_repeats()
         with made(self) as first, made(self) as second:
             expected = self._record(first, 30).steps
-            found = self._record(second, 30, looks=True).steps
-        assert_same(expected, found, "an engine whose state is taken before every step")
+            actual = self._record(second, 30, looks=True).steps
+        assert_same(expected, actual, "an engine whose state is taken before every step")
 
     def test_a_restored_engine_goes_on_to_the_bit_or_says_why_not(self) -> None:
         half = self.steps // 2
@@ -197,16 +197,16 @@ class EnvContract:
 
     def _record(self, env: VectorEnv, steps: int, seed: int = 0, looks: bool = False) -> Record:
         rng, record = np.random.default_rng(seed), Record([[] for _ in range(env.num)], [[] for _ in range(env.num)])
-        held: list[Any] = [None] * env.num  # (obs, action) with which a step began
+        pending: list[Any] = [None] * env.num  # (obs, action) with which a step began
         for _ in range(steps):
             if looks:
                 through_checkpoint(env.state())
             action = self.action(env, rng)
             for i in range(env.num):
-                held[i] = held[i] or (tree_map(np.copy, tree_take(env.obs, i)), tree_take(action, i))
+                pending[i] = pending[i] or (tree_map(np.copy, tree_take(env.obs, i)), tree_take(action, i))
             out = env.step(action)
             record.steps.append(copied(out))
-            note(record, held, out)
+            note(record, pending, out)
         return record
 
 
@@ -221,17 +221,17 @@ def made(suite: EnvContract) -> Iterator[VectorEnv]:
         env.close()
 
 
-def note(record: Record, held: list[Any], out: Step) -> None:
-    """Add the rows and ends of one step; `held` keeps what belongs to steps that are not done."""
+def note(record: Record, pending: list[Any], out: Step) -> None:
+    """Add the rows and ends of one step; `pending` keeps what belongs to steps that are not done."""
     final = dict(out.final)
     for i in range(len(out.valid)):
         if out.valid[i]:
             successor = final[i] if i in final else tree_take(out.obs, i)
             came_of_it = float(out.reward[i]), bool(out.terminated[i]), bool(out.truncated[i])
-            obs, action = held[i]
+            obs, action = pending[i]
             record.rows[i].append(Row(obs, action, *came_of_it, tree_map(np.copy, successor)))
         if out.busy is None or not out.busy[i]:
-            held[i] = None
+            pending[i] = None
     for end in out.ended:
         record.ends[end.env].append(end)
 

@@ -113,14 +113,14 @@ class MultiEnvContract:
         env.close()
 
     def _steps(self, env: MultiEnv, steps: int, seed: int = 0, looks: bool = False) -> list[Any]:
-        rng, found = np.random.default_rng(seed), []
+        rng, record = np.random.default_rng(seed), []
         for number in range(steps):
             if looks and number % 10 == 0:
                 through_checkpoint(env.state())
             out = env.step(self.action(env, rng))
             ends = [(end.env, end.episode, end.seed, end.length, end.total) for end in out.ended]
-            found.append({agent: copied(step) for agent, step in out.agents.items()} | {"ends": ends})
-        return found
+            record.append({agent: copied(step) for agent, step in out.agents.items()} | {"ends": ends})
+        return record
 
 
 @contextmanager

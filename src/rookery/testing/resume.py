@@ -61,7 +61,7 @@ def killed_and_resumed(
 ) -> Killed:
     """Kill up to `kills` times with SIGKILL, each at a random moment within `most` seconds after a new checkpoint;
     then run to the end."""
-    told = Killed()
+    killed = Killed()
     for _ in range(kills):
         process = subprocess.Popen(
             command(words, folder, "--on-exists", "resume"),
@@ -73,11 +73,11 @@ def killed_and_resumed(
             _kill_later(process, rng.uniform(0, most))
         process.communicate(timeout=LONGEST)
         if process.returncode == -signal.SIGKILL:
-            told.kills += 1
-            told.inside_save += bool(list((folder / "checkpoints").glob(".tmp-*")))
+            killed.kills += 1
+            killed.inside_save += bool(list((folder / "checkpoints").glob(".tmp-*")))
     straight([*words, "--on-exists", "resume"], folder, env)
-    told.resumed_from = json.loads((folder / "summary.json").read_text())["resumed_from"]
-    return told
+    killed.resumed_from = json.loads((folder / "summary.json").read_text())["resumed_from"]
+    return killed
 
 
 def _env(more: dict[str, str] | None) -> dict[str, str]:
@@ -125,24 +125,24 @@ def outcome(folder: Path) -> dict[str, Any]:
 
 def differences(a: dict[str, Any], b: dict[str, Any]) -> list[str]:
     """Where two outcomes differ, in words; empty when they are equal."""
-    found = [f"{key}: {a[key]!r} != {b[key]!r}" for key in a if key != "metrics" and a[key] != b[key]]
+    texts = [f"{key}: {a[key]!r} != {b[key]!r}" for key in a if key != "metrics" and a[key] != b[key]]
     if len(a["metrics"]) != len(b["metrics"]):
-        found.append(f"{len(a['metrics'])} != {len(b['metrics'])} lines of metrics")
+        texts.append(f"{len(a['metrics'])} != {len(b['metrics'])} lines of metrics")
     for i, (x, y) in enumerate(zip(a["metrics"], b["metrics"])):
-        found += [
+        texts += [
             f"line {i}, {key}: {x.get(key)!r} != {y.get(key)!r}" for key in {**x, **y} if x.get(key) != y.get(key)
         ]
-    return found
+    return texts
 
 
 def check_exact_resume(words: list[str], folder: Path, *, seed: int = 0, kills: int = 1, most: float = 1.0) -> Killed:
     """Raises AssertionError with every difference between the straight and the killed run."""
     straight(words, folder / "straight")
-    told = killed_and_resumed(words, folder / "killed", random.Random(seed), kills=kills, most=most)
-    found = differences(outcome(folder / "straight"), outcome(folder / "killed"))
-    if found:
-        raise AssertionError("the resumed run differs:\n  " + "\n  ".join(found[:20]))
-    return told
+    killed = killed_and_resumed(words, folder / "killed", random.Random(seed), kills=kills, most=most)
+    texts = differences(outcome(folder / "straight"), outcome(folder / "killed"))
+    if texts:
+        raise AssertionError("the resumed run differs:\n  " + "\n  ".join(texts[:20]))
+    return killed
 
 
 class ResumeContract:

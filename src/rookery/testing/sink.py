@@ -135,8 +135,8 @@ class SinkContract:
         sink.close()
 
     def _wrote(self, place: Path, steps: list[int]) -> None:
-        found = self.written(place)
-        assert found is None or found == steps, f"reports of steps {steps} were due, {found} can be read back"
+        written = self.written(place)
+        assert written is None or written == steps, f"reports of steps {steps} were due, {written} can be read back"
 
 
 @contextmanager

@@ -197,14 +197,14 @@ class StoreContract:
 
     def _drain(self, store: Store) -> list[dict[str, Tree]]:
         """Copies of all batches that are due, each answered as by an update."""
-        found: list[dict[str, Tree]] = []
+        batches: list[dict[str, Tree]] = []
         while store.ready():
-            assert len(found) < ENDLESS, f"a store with {store.size} steps is still ready after {ENDLESS} batches"
+            assert len(batches) < ENDLESS, f"a store with {store.size} steps is still ready after {ENDLESS} batches"
             batch, keys = store.sample()
-            found.append(tree_map(torch.clone, batch))
+            batches.append(tree_map(torch.clone, batch))
             if keys is not None:
                 store.feedback(keys, self.feedback(batch))
-        return found
+        return batches
 
 
 def number_of(obs: Tree) -> np.ndarray:
@@ -219,13 +219,13 @@ def transition_rows(batch: dict[str, Tree]) -> list[Drawn]:
     numbers, successors = number_of(batch["obs"]), number_of(batch["next_obs"])
     arrays = {name: np.asarray(part) for name, part in batch.items() if name not in ("obs", "next_obs", "state")}
     valid = arrays.get("valid", np.ones(numbers.shape, bool))
-    found = []
+    rows = []
     for at in zip(*np.nonzero(valid)):
         parts: dict[str, Any] = {"discount": float(arrays["discount"][at])} if "discount" in arrays else {}
         parts |= {"terminated": bool(arrays["terminated"][at])} if "terminated" in arrays else {}
         row = int(numbers[at]), int(arrays["action"][at]), float(arrays["reward"][at]), int(successors[at])
-        found.append(Drawn(*row, **parts))
-    return found
+        rows.append(Drawn(*row, **parts))
+    return rows
 
 
 def rollout_rows(batch: dict[str, Tree]) -> list[Drawn]:
@@ -235,11 +235,11 @@ def rollout_rows(batch: dict[str, Tree]) -> list[Drawn]:
         np.asarray(batch[name]) for name in ("valid", "action", "reward", "terminated")
     )
     finals = {tuple(at): int(number) for at, number in zip(batch["final_at"].tolist(), number_of(batch["final_obs"]))}
-    found = []
+    rows = []
     for b in range(valid.shape[1]):
         own = np.flatnonzero(valid[:, b]).tolist()
         for t, after in zip(own, [*own[1:], None]):
             following = int(last[b]) if after is None else int(numbers[after, b])
             row = int(numbers[t, b]), int(action[t, b]), float(reward[t, b]), finals.get((t, b), following)
-            found.append(Drawn(*row, terminated=bool(terminated[t, b])))
-    return found
+            rows.append(Drawn(*row, terminated=bool(terminated[t, b])))
+    return rows

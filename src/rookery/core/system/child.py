@@ -94,9 +94,9 @@ def die_with(parent: int) -> None:
     """End when the parent dies, whatever this process is doing then;
     a closed pipe is noticed only between two requests.
     """
-    found = multiprocessing.parent_process()
-    if found is not None:
-        threading.Thread(target=_outlive, args=(found.sentinel,), name="rookery parent", daemon=True).start()
+    process = multiprocessing.parent_process()
+    if process is not None:
+        threading.Thread(target=_outlive, args=(process.sentinel,), name="rookery parent", daemon=True).start()
     if not parent:
         return
     try:

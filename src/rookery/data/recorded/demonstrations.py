@@ -116,8 +116,8 @@ def load_ring(
         raise ConfigError(EMPTY.format(path))
     recorded = files.unpack(head["ring"], arrays)
     state = recorded.state(in_pieces=False)
-    found = flatten(state["fields"])
-    fitted = {key: _fitted(key, leaf, found, path) for key, leaf in flatten(fields).items()}
+    recorded_fields = flatten(state["fields"])
+    fitted = {key: _fitted(key, leaf, recorded_fields, path) for key, leaf in flatten(fields).items()}
     _check_choices(fitted, fields["action"], (state["meta"][..., gather.FLAGS] & gather.VALID) != 0, path)
     if from_env is not None and "action" in fitted:
         fitted["action"] = from_env(fitted["action"]).astype(fitted["action"].dtype)

@@ -159,6 +159,6 @@ def _problem(name: str, tree: Tree, path: tuple[str, ...], shape: tuple[int, ...
     return None
 
 
-def same_kind(given: np.dtype, kept: np.dtype) -> bool:
+def same_kind(dtype: np.dtype, kept: np.dtype) -> bool:
     """Equal types; int64 also takes smaller integers, as multi-binary actions may be int8."""
-    return given == kept or (kept == np.int64 and np.can_cast(given, kept, "safe"))
+    return dtype == kept or (kept == np.int64 and np.can_cast(dtype, kept, "safe"))

@@ -91,13 +91,13 @@ class Prioritised:
         self.priorities.insert(starts[known], priority[known])
         self.priorities.insert(starts[~known])
 
-    def _remember(self, collector: int, given: np.ndarray) -> None:
+    def _remember(self, collector: int, priority: np.ndarray) -> None:
         """Keep the errors of the newest rows of a lane."""
         ring = self._ring
-        lane, rows = ring.lanes[collector], len(given)
+        lane, rows = ring.lanes[collector], len(priority)
         slots = (lane[HEAD] - rows + np.arange(rows)) % ring.slots
         columns = np.arange(lane[LO], lane[LO] + lane[WIDTH])
-        self._errors[slots[:, None] * ring.columns + columns] = given
+        self._errors[slots[:, None] * ring.columns + columns] = priority
 
     def expire(self, oldest_version: int) -> None:
         """Draw no more steps that were collected by weights older than this."""

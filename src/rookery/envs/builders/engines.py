@@ -36,13 +36,13 @@ def vectorised(
     config: EnvConfig, seed_of: SeedOf, *, count: int, purpose: Purpose, worker: int = 0, factory: Factory | None = None
 ) -> VectorEnv | None:
     """`count` envs of env.engine=native or envpool; None: auto, and they are better stepped one by one."""
-    name, found = name_of(config, factory), own_task(config, factory) if config.engine != "envpool" else None
-    if config.engine == "auto" and (found is None or _lacking(config, purpose) or not _serves(*found, config)):
+    name, task = name_of(config, factory), own_task(config, factory) if config.engine != "envpool" else None
+    if config.engine == "auto" and (task is None or _lacking(config, purpose) or not _serves(*task, config)):
         return None
     if config.engine == "envpool":
         env: VectorEnv = _envpool(config, seed_of, count, purpose, worker, factory)
-    elif found is not None:
-        env = _own(*found, config, seed_of, count=count, purpose=purpose, worker=worker)
+    elif task is not None:
+        env = _own(*task, config, seed_of, count=count, purpose=purpose, worker=worker)
     elif factory is None and str(config.id).startswith("ALE/"):
         env = FromVector(_atari(config, count, purpose), seed_of, name=name, worker=worker)
     else:
@@ -50,8 +50,8 @@ def vectorised(
     if isinstance(env, FromVector):
         env.watched(config.faults)
     if purpose == "train" and worker == 0:
-        told = "a resumed run is exact" if env.exactness == "exact" else f"not exact: {env.exactness}"
-        log.info("env.engine=%s: %s is stepped by %s; %s", config.engine, name, type(env).__name__, told)
+        resuming = "a resumed run is exact" if env.exactness == "exact" else f"not exact: {env.exactness}"
+        log.info("env.engine=%s: %s is stepped by %s; %s", config.engine, name, type(env).__name__, resuming)
     return env
 
 
@@ -149,8 +149,8 @@ def _lacking(config: EnvConfig, purpose: Purpose) -> list[str]:
 
 
 def _refuse(config: EnvConfig, purpose: Purpose) -> None:
-    if found := _lacking(config, purpose):
+    if lacking := _lacking(config, purpose):
         raise ConfigError(
-            f"{', '.join(found)} cannot be used with env.engine={config.engine}, whose single envs are out of reach. "
+            f"{', '.join(lacking)} cannot be used with env.engine={config.engine}, whose single envs are out of reach. "
             "Use env.engine=gymnasium"
         )

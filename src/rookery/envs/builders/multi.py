@@ -54,14 +54,14 @@ def around_agents(config: EnvConfig, purpose: Purpose) -> Wrappers:
 
 def target_of(env_id: str, api: str) -> Any:
     """The class or factory that an id names; of a PettingZoo module the factory for this API."""
-    found = named(env_id)
-    if not isinstance(found, ModuleType):
-        return found
-    makers = makers_of(found)
+    target = named(env_id)
+    if not isinstance(target, ModuleType):
+        return target
+    makers = makers_of(target)
     chosen = makers.get(api if api in SEVERAL else next(iter(makers), ""))
     if chosen is None:
-        told = f"it offers {', '.join(f'env.api={key}' for key in makers)}" if makers else "it makes no envs"
-        raise ConfigError(f"{env_id} cannot be used with env.api={api}: {told}")
+        offer = f"it offers {', '.join(f'env.api={key}' for key in makers)}" if makers else "it makes no envs"
+        raise ConfigError(f"{env_id} cannot be used with env.api={api}: {offer}")
     return chosen
 
 

@@ -85,8 +85,8 @@ def _base(
 
 def called(target: Factory, name: str, kwargs: dict[str, Any], places: dict[str, int], by_name: bool = False) -> Any:
     """What a class or factory makes. It is told of its place what its signature accepts, or only what it names."""
-    given = {key: place for key, place in places.items() if (_names if by_name else _wants)(target, key)}
-    return build(lambda: target(**given, **kwargs), name, kwargs, places["index"])
+    accepted = {key: place for key, place in places.items() if (_names if by_name else _wants)(target, key)}
+    return build(lambda: target(**accepted, **kwargs), name, kwargs, places["index"])
 
 
 def target_of(env_id: str) -> Any:
@@ -176,8 +176,8 @@ def checked(env: Any, count: int, config: EnvConfig, purpose: Purpose) -> Gymnas
         )
     wrappers = wrappers_for(config, purpose)
     clashes = {"wrappers": wrappers, "per_env": config.per_env, "on_bad": config.on_bad == "drop"}
-    if found := [f"env.{name}" for name, value in clashes.items() if value]:
+    if clashing := [f"env.{name}" for name, value in clashes.items() if value]:
         raise ConfigError(
-            f"{', '.join(found)} cannot be used with a vectorised engine, whose single envs are out of reach"
+            f"{', '.join(clashing)} cannot be used with a vectorised engine, whose single envs are out of reach"
         )
     return env

@@ -89,13 +89,13 @@ def _check_ends(env: gymnasium.Env, report: Report, played: Played, max_steps: i
     limit = spec.max_episode_steps if spec is not None else getattr(env, "_max_episode_steps", None)
     report.facts["time_limit"] = limit
     if limit is None and played.unended:
-        told = f"{played.unended} episode(s) did not end within {max_steps} steps and there is no time limit"
-        report.warnings.append(f"{told}: set env.max_episode_steps")
+        problem = f"{played.unended} episode(s) did not end within {max_steps} steps and there is no time limit"
+        report.warnings.append(f"{problem}: set env.max_episode_steps")
     same = len(set(played.lengths)) == 1 and len(played.lengths) >= 3 and played.lengths[0] >= 20
     if same and all(played.terminated) and not played.unended:
-        told = f"every episode terminated after exactly {played.lengths[0]} steps"
+        problem = f"every episode terminated after exactly {played.lengths[0]} steps"
         report.warnings.append(
-            f"{told}: if that is a time limit, return truncated=True instead, so that values are bootstrapped"
+            f"{problem}: if that is a time limit, return truncated=True instead, so that values are bootstrapped"
         )
 
 
@@ -118,9 +118,9 @@ def _check_seeding(
         where = (
             "" if first != repeated else " in a newly made env (something is carried over from one episode to the next)"
         )
-        told = f"the same seed and actions gave another trajectory{where}: a resumed run will be approximate"
+        problem = f"the same seed and actions gave another trajectory{where}: a resumed run will be approximate"
         report.warnings.append(
-            f"{told}. Let reset(seed=…) call super().reset(seed=seed), draw only from self.np_random, "
+            f"{problem}. Let reset(seed=…) call super().reset(seed=seed), draw only from self.np_random, "
             f"set all state in reset"
         )
 

@@ -36,11 +36,11 @@ def speaks_for_several(target: Any, api: str) -> bool:
     if ":" not in target and target not in registry.names("env"):
         return False
     try:
-        found = named(target)
+        entry = named(target)
     except ConfigError:  # for instance a gymnasium id; the check for one agent says what is wrong
         return target.startswith("pettingzoo")
-    several = api_of(found) is not None or hasattr(found, "possible_agents")
-    return bool(makers_of(found)) if isinstance(found, ModuleType) else several
+    several = api_of(entry) is not None or hasattr(entry, "possible_agents")
+    return bool(makers_of(entry)) if isinstance(entry, ModuleType) else several
 
 
 def check_multi(target: Any, report: Report, *, episodes: int, seed: int, max_steps: int, api: str) -> Report:
@@ -63,8 +63,8 @@ def check_multi(target: Any, report: Report, *, episodes: int, seed: int, max_st
         for env in envs:
             env.close()
         if generators() != before:
-            told = "it draws from a global random generator (random or np.random): own one, seeded in reset"
-            report.problems.append(told)
+            problem = "it draws from a global random generator (random or np.random): own one, seeded in reset"
+            report.problems.append(problem)
     except RookeryError as error:
         report.problems.append(str(error))
     return report
@@ -80,7 +80,7 @@ def _facts(env: MultiEnv, api: str, report: Report) -> None:
 def _ask_pettingzoo(env: Any, api: str, report: Report) -> None:
     """Their tests print, warn, assert, and leave traces in the env."""
     name = "api_test" if api == "turns" else "parallel_api_test"
-    with warnings.catch_warnings(record=True) as told, contextlib.redirect_stdout(io.StringIO()):
+    with warnings.catch_warnings(record=True) as messages, contextlib.redirect_stdout(io.StringIO()):
         warnings.simplefilter("always")
         try:
             tests = importlib.import_module("pettingzoo.test")  # needs the packages of all its classic envs
@@ -92,7 +92,7 @@ def _ask_pettingzoo(env: Any, api: str, report: Report) -> None:
             report.problems.append(f"PettingZoo's {name} failed: {type(error).__name__}: {what}")
         finally:
             env.close()
-    texts = dict.fromkeys(str(one.message) for one in told if not issubclass(one.category, DeprecationWarning))
+    texts = dict.fromkeys(str(one.message) for one in messages if not issubclass(one.category, DeprecationWarning))
     report.warnings += [f"PettingZoo's {name}: {text}" for text in texts]
 
 
@@ -106,13 +106,13 @@ def _play(env: MultiEnv, report: Report, episodes: int, max_steps: int) -> tuple
     start, steps, left = time.perf_counter(), 0, max_steps
     rows = dict.fromkeys(env.agents, 0)
     while len(ends) < episodes and left:
-        given = {agent: _sample(env, agent) for agent, acting in env.acting.items() if acting[0]}
-        out = env.step(given)
+        action = {agent: _sample(env, agent) for agent, acting in env.acting.items() if acting[0]}
+        out = env.step(action)
         steps, left = steps + 1, left - 1
         for agent, step in out.agents.items():
             rows[agent] += int(step.valid[0])
         if not ends:
-            actions.append(given)
+            actions.append(action)
             moments.append(_moment(env, out))
         if out.ended:
             ends, left = [*ends, *out.ended], max_steps
@@ -157,17 +157,17 @@ def _check_seeding(
     for env in envs:
         env.reset()
         again = [_bytes(env)]
-        for given in actions:
-            if given.keys() != {agent for agent, acting in env.acting.items() if acting[0]}:
+        for action in actions:
+            if action.keys() != {agent for agent, acting in env.acting.items() if acting[0]}:
                 break
-            again.append(_moment(env, env.step(given)))
+            again.append(_moment(env, env.step(action)))
         same = same and again == moments
     report.facts["deterministic"] = same
     report.facts["resume"] = "exact" if same else "approximate"
     if not same:
-        told = "the same seed and actions gave another episode: a resumed run will be approximate"
+        problem = "the same seed and actions gave another episode: a resumed run will be approximate"
         report.warnings.append(
-            f"{told}. Let reset(seed=…) start a generator, draw only from it, set all state in reset"
+            f"{problem}. Let reset(seed=…) start a generator, draw only from it, set all state in reset"
         )
 
 

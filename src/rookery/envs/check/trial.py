@@ -33,8 +33,8 @@ class Report:
 
     def to_dict(self) -> dict[str, Any]:
         """For `--json`."""
-        found = {"problems": list(self.problems), "warnings": list(self.warnings), "facts": dict(self.facts)}
-        return {"env": self.name, "ok": self.ok, **found}
+        findings = {"problems": list(self.problems), "warnings": list(self.warnings), "facts": dict(self.facts)}
+        return {"env": self.name, "ok": self.ok, **findings}
 
     def __str__(self) -> str:
         lines = [f"{self.name}: {'ok' if self.ok else 'has problems'}"]
@@ -137,11 +137,11 @@ def _look(env: gymnasium.Env, report: Report, receiver: Receiver, obs: Any, doin
                 report.warnings, f"{part.where} leaves the bounds of its Box: widen low and high to what really occurs"
             )
     if not env.observation_space.contains(obs):
-        told = (
+        warning = (
             "an observation is not quite what its space declares (dtype width, list instead of array or "
             "bounds): it is cast"
         )
-        _once(report.warnings, told)
+        _once(report.warnings, warning)
 
 
 def _check_reward(report: Report, reward: Any) -> None:

@@ -52,8 +52,8 @@ class AtariVector(gymnasium.vector.VectorEnv):
 
     def step(self, actions: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
         dead = self._dead
-        given = np.where(self._serving, 0 if self._serve is None else self._serve, actions)
-        obs, reward, over, _, infos = self.engine.step(given)
+        engine_actions = np.where(self._serving, 0 if self._serve is None else self._serve, actions)
+        obs, reward, over, _, infos = self.engine.step(engine_actions)
         renew = dead & (
             self._late | over
         )  # our time limit, of which the engine knows nothing, or over while FIRE was pressed
@@ -75,17 +75,17 @@ def atari_vector(config: EnvConfig, game: str, count: int, purpose: Literal["tra
     """The engine that does what the wrappers of the config say, or a ConfigError that names what it cannot do."""
     from ale_py.vector_env import AtariVectorEnv
 
-    asked, lives_end, sign = _asked(config, purpose)
+    options, lives_end, sign = _asked(config, purpose)
     engine = AtariVectorEnv(
         game,
         count,
         stack_num=1,
-        frameskip=asked["skip"],
-        noop_max=asked["noops"] + 1,  # it draws below this number
-        img_height=asked["size"],
-        img_width=asked["size"],
-        use_fire_reset=asked["fire"],
-        repeat_action_probability=asked["sticky"],
+        frameskip=options["skip"],
+        noop_max=options["noops"] + 1,  # it draws below this number
+        img_height=options["size"],
+        img_width=options["size"],
+        use_fire_reset=options["fire"],
+        repeat_action_probability=options["sticky"],
         max_num_frames_per_episode=_NO_LIMIT,
         reward_clipping=False,
         episodic_life=False,
@@ -93,8 +93,8 @@ def atari_vector(config: EnvConfig, game: str, count: int, purpose: Literal["tra
         **config.kwargs,
     )
     names = [action.name for action in engine.ale.get_action_set()]
-    presses = asked["fire"] and "FIRE" in names and (lives_end or purpose == "eval")
-    return AtariVector(engine, asked["max_frames"], sign, lives_end, names.index("FIRE") if presses else None)
+    presses = options["fire"] and "FIRE" in names and (lives_end or purpose == "eval")
+    return AtariVector(engine, options["max_frames"], sign, lives_end, names.index("FIRE") if presses else None)
 
 
 def _asked(config: EnvConfig, purpose: Literal["train", "eval"]) -> tuple[dict[str, Any], bool, bool]:

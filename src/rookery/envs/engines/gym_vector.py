@@ -216,7 +216,7 @@ class FromVector(VectorEnv):
             raise EnvError(f"{self.name} (worker {self.worker}): {doing} failed: {error}") from error
         if not self._receiver.sound():
             problems = ((i, self._receiver.problem(i)) for i in range(self.num))
-            i, problem = next((i, found) for i, found in problems if found)
+            i, problem = next((i, fault) for i, fault in problems if fault)
             if action is not None and not_finite(action, i):
                 raise Diverged(
                     f"the policy gave env {i} of {self.name} an action that is not finite, and then {problem[0]}"

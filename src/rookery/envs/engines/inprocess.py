@@ -62,7 +62,7 @@ class InProcess(VectorEnv):
         self._writers: list[Callable[[int, Any], None]] = [self._receiver.write] * self.num
         for i, env in enumerate(envs):
             self._put(i, env)
-        layers = [found for env in envs if (found := snapshot_layers(env)) is not None]
+        layers = [env_layers for env in envs if (env_layers := snapshot_layers(env)) is not None]
         self._layers = layers if len(layers) == self.num else None
         self._log = ActionLog(self.action_spec, self.num, self._forgotten) if self._layers is None else None
         self._settings = Settings(self.num)

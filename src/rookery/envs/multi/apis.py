@@ -71,8 +71,8 @@ class ApiAdapter(ABC):
 
     def method(self, name: str) -> Callable[..., Any] | None:
         """A method of the env, as its agents know it; None if there is none."""
-        found = getattr(self.env, name, None)
-        return found if callable(found) else None
+        method = getattr(self.env, name, None)
+        return method if callable(method) else None
 
     def last(self, agent: str) -> tuple[Any, float]:
         """(observation or None, reward) of an agent who waits when the episode is cut, as far as they were not told
@@ -117,22 +117,22 @@ class Turns(ApiAdapter):
 
     def _look(self) -> Told:
         env, obs = self.env, dict[str, Any]()
-        told = Told([], obs)
+        timestep = Told([], obs)
         for agent in env.agents:
             if agent not in self._paid and self._ended(agent):
-                self._paid[agent] = told.reward[agent] = env._cumulative_rewards[agent]
-                obs[agent], told.infos[agent] = env.observe(agent), env.infos.get(agent, {})
-        told.terminated = [agent for agent in obs if env.terminations[agent]]
-        told.truncated = [agent for agent in obs if env.truncations[agent]]
-        self._bury(told, obs)
-        told.over = not env.agents
-        if not told.over:
+                self._paid[agent] = timestep.reward[agent] = env._cumulative_rewards[agent]
+                obs[agent], timestep.infos[agent] = env.observe(agent), env.infos.get(agent, {})
+        timestep.terminated = [agent for agent in obs if env.terminations[agent]]
+        timestep.truncated = [agent for agent in obs if env.truncations[agent]]
+        self._bury(timestep, obs)
+        timestep.over = not env.agents
+        if not timestep.over:
             agent = env.agent_selection
-            told.acting.append(agent)
-            obs[agent], told.reward[agent], _, _, told.infos[agent] = env.last()
-        return told
+            timestep.acting.append(agent)
+            obs[agent], timestep.reward[agent], _, _, timestep.infos[agent] = env.last()
+        return timestep
 
-    def _bury(self, told: Told, obs: dict[str, Any]) -> None:
+    def _bury(self, timestep: Told, obs: dict[str, Any]) -> None:
         """Step ended agents with None while it is their turn; what they received after their end is told too."""
         env = self.env
         for _ in range(len(self.agents) + 1):
@@ -140,7 +140,7 @@ class Turns(ApiAdapter):
                 return
             agent = env.agent_selection
             later = env._cumulative_rewards[agent] - self._paid.get(agent, 0.0)
-            told.reward[agent] = told.reward.get(agent, 0.0) + later
+            timestep.reward[agent] = timestep.reward.get(agent, 0.0) + later
             self._paid[agent] = env._cumulative_rewards[agent]
             if agent in obs:  # some envs show their best only to the agent that is selected
                 obs[agent] = env.observe(agent)

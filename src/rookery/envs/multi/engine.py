@@ -131,11 +131,11 @@ class Agents(MultiEnv):
             if episodes is not None and len(self.out.ended) >= episodes:
                 count = i
                 break
-            given = {agent: rows[i] for agent, rows in acts.items() if self.everyone or self.acting[agent][i]}
-            for agent in given:
+            actions = {agent: rows[i] for agent, rows in acts.items() if self.everyone or self.acting[agent][i]}
+            for agent in actions:
                 self._logs[agent].add(i, tables[i].seats[agent].actions, action[agent])
             try:
-                plain = tables[i].step(given) and plain
+                plain = tables[i].step(actions) and plain
             except NotFinite as error:
                 plain = False
                 self._bad(tables[i], error, action)
@@ -171,11 +171,11 @@ class Agents(MultiEnv):
         return True
 
     def call(self, name: str, *args: Any, **kwargs: Any) -> list[Any]:
-        found = [getattr(env, name) for env in self.envs]
+        attributes = [getattr(env, name) for env in self.envs]
         lengths = [table.length for table in self._tables]
-        if (args or kwargs) and callable(found[0]) and not self._settings.note(name, args, kwargs, lengths):
+        if (args or kwargs) and callable(attributes[0]) and not self._settings.note(name, args, kwargs, lengths):
             self._inexact(f"the call {name}{args} cannot be saved, so a resumed run would not repeat it ({self.name})")
-        return [value(*args, **kwargs) if callable(value) else value for value in found]
+        return [value(*args, **kwargs) if callable(value) else value for value in attributes]
 
     def method(self, name: str) -> Callable[..., Any] | None:
         return self._tables[0].adapter.method(name)
@@ -221,11 +221,11 @@ class Agents(MultiEnv):
             return
         self._tell(table, self._settings.at(table.index, BEFORE))
         table.begin(int(saved["episode"]), saved["seed"])
-        given = saved["actions"]
-        acts = {agent: self._split[agent](kept.load(table.index, given[agent])) for agent, kept in self._logs.items()}
+        actions = saved["actions"]
+        acts = {agent: self._split[agent](kept.load(table.index, actions[agent])) for agent, kept in self._logs.items()}
         if problem := self._replay(table, acts, saved):
-            told = f"{problem}, the env is not deterministic given its seed"
-            self._inexact(f"the saved episode could not be replayed: {told} ({table.where()})")
+            reason = f"{problem}, the env is not deterministic given its seed"
+            self._inexact(f"the saved episode could not be replayed: {reason} ({table.where()})")
             return
         for agent, receiver in self.receivers.items():  # stale ones too
             tree_copy_into(receiver.obs, table.index, saved["obs"][agent])
@@ -309,8 +309,8 @@ class Agents(MultiEnv):
             self.exactness = reason
 
     def _forgotten(self, i: int) -> None:
-        told = "the episode is too long to be replayed, so a resumed run starts a new one"
-        self._inexact(f"{told} ({self._tables[i].where()})")
+        reason = "the episode is too long to be replayed, so a resumed run starts a new one"
+        self._inexact(f"{reason} ({self._tables[i].where()})")
 
     def _same_agents(self, adapters: list[ApiAdapter]) -> None:
         for i, adapter in enumerate(adapters):

@@ -89,72 +89,72 @@ class Table:
             acting[self.index] = False
         self.busy = self.resetting = True
         try:
-            told = self.adapter.reset(self.seed)
+            timestep = self.adapter.reset(self.seed)
         except ERRORS as error:
             raise self.failed(error) from error
         finally:
             self.busy = self.resetting = False
-        if told.over or told.terminated or told.truncated or not told.acting:
+        if timestep.over or timestep.terminated or timestep.truncated or not timestep.acting:
             raise self.failed("somebody has ended, or nobody must act, right after reset")
-        self._settle(told)
+        self._settle(timestep)
 
-    def step(self, given: dict[str, Any]) -> bool:
+    def step(self, actions: dict[str, Any]) -> bool:
         """One step with the actions of those who must act. Whether it was *plain*: everybody acted, got a reward and
         must act again."""
-        for agent in given:
+        for agent in actions:
             self.seats[agent].actions += 1
         self.length += 1
         self.busy = True
         try:
-            told = self.adapter.step(given)
+            timestep = self.adapter.step(actions)
         except ERRORS as error:
-            raise self.failed(error, given=given) from error
+            raise self.failed(error, actions=actions) from error
         finally:
             self.busy = False
-        plain = not (told.terminated or told.truncated or told.over) and len(given) == len(self.seats)
-        plain = plain and self.seats.keys() == told.obs.keys() == told.reward.keys() == set(told.acting)
+        plain = not (timestep.terminated or timestep.truncated or timestep.over) and len(actions) == len(self.seats)
+        plain = plain and self.seats.keys() == timestep.obs.keys() == timestep.reward.keys() == set(timestep.acting)
         if plain and (self.adapter.limit is None or self.length < self.adapter.limit):
-            self._go_on(told)
+            self._go_on(timestep)
             return True
         for agent, out in self.owner.out.agents.items():
             out.hole(self.index)
-            if agent in given:
+            if agent in actions:
                 self.seats[agent].waiting, self.seats[agent].earned = True, 0.0
                 self.owner.acting[agent][self.index] = False
-        self._settle(told)
+        self._settle(timestep)
         return False
 
-    def _go_on(self, told: Told) -> None:
+    def _go_on(self, timestep: Told) -> None:
         """What `_settle` does with a plain step, at a third of its price: whoever acted acts again."""
         i, owner = self.index, self.owner
         for agent, seat in self.seats.items():
-            reward, info, out = told.reward[agent], told.infos.get(agent), owner.out.agents[agent]
+            reward, info, out = timestep.reward[agent], timestep.infos.get(agent), owner.out.agents[agent]
             if reward.__class__ is not float or not -LARGEST <= reward <= LARGEST:
                 reward = self._sound(agent, reward, 0.0)
             seat.total += reward
             seat.seen = True
-            self._write(agent, told.obs[agent])
+            self._write(agent, timestep.obs[agent])
             out.reward[i] = reward
             out.infos[i] = info if isinstance(info, dict) else {}  # type: ignore[index]
 
-    def _settle(self, told: Told) -> None:
+    def _settle(self, timestep: Told) -> None:
         """Bring what the env said into the seats: pay, let go, then end the episode or give the turn."""
-        for agent in (*told.obs, *told.reward, *told.terminated, *told.truncated, *told.acting):
+        for agent in (*timestep.obs, *timestep.reward, *timestep.terminated, *timestep.truncated, *timestep.acting):
             if agent not in self.seats:
                 raise self.failed(f"it speaks of an agent {agent!r}, but its agents are {list(self.seats)}")
-        for agent, reward in told.reward.items():
+        for agent, reward in timestep.reward.items():
             self._pay(agent, reward)
         for agent in self.seats:
-            if agent in told.terminated or agent in told.truncated:
-                self._leave(agent, told, agent in told.terminated, agent in told.truncated)
-        if told.over or (self.adapter.limit is not None and self.length >= self.adapter.limit):
-            self._end(told)
-        elif not told.acting:
+            if agent in timestep.terminated or agent in timestep.truncated:
+                self._leave(agent, timestep, agent in timestep.terminated, agent in timestep.truncated)
+        if timestep.over or (self.adapter.limit is not None and self.length >= self.adapter.limit):
+            self._end(timestep)
+        elif not timestep.acting:
             waiting = [agent for agent, seat in self.seats.items() if seat.waiting]
             raise self.failed(f"nobody must act and the episode is not over; {waiting} would wait for ever")
         else:
-            for agent in told.acting:
-                self._turn(agent, told)
+            for agent in timestep.acting:
+                self._turn(agent, timestep)
 
     def _pay(self, agent: str, reward: Any) -> None:
         seat = self.seats[agent]
@@ -173,61 +173,61 @@ class Table:
             raise self.failed(NotFinite(f"the reward is {value}"), agent)
         return value
 
-    def _turn(self, agent: str, told: Told) -> None:
+    def _turn(self, agent: str, timestep: Told) -> None:
         """The agent must act next, so what it did before is complete."""
         seat = self.seats[agent]
         if seat.gone:
             raise self.failed("it must act after it ended; agents come back only in the next episode", agent)
-        if agent not in told.obs:
+        if agent not in timestep.obs:
             raise self.failed("it must act and was given no observation", agent)
-        self._write(agent, told.obs[agent])
+        self._write(agent, timestep.obs[agent])
         seat.seen = True
         if seat.waiting:
-            self._complete(agent, told)
+            self._complete(agent, timestep)
         self.owner.acting[agent][self.index] = True
 
-    def _leave(self, agent: str, told: Told, terminated: bool, truncated: bool) -> None:
+    def _leave(self, agent: str, timestep: Told, terminated: bool, truncated: bool) -> None:
         seat = self.seats[agent]
         seat.terminated, seat.truncated = terminated, truncated
         if not seat.waiting:
             return
-        if told.obs.get(agent) is not None:  # else its last observation is the one it acted on
-            self._write(agent, told.obs[agent])
+        if timestep.obs.get(agent) is not None:  # else its last observation is the one it acted on
+            self._write(agent, timestep.obs[agent])
             self.examine(agent)
         out = self.owner.out.agents[agent]
         out.final.append((self.index, self.owner.receivers[agent].row(self.index)))
         out.terminated[self.index], out.truncated[self.index] = terminated, truncated
-        self._complete(agent, told)
+        self._complete(agent, timestep)
 
-    def _complete(self, agent: str, told: Told) -> None:
+    def _complete(self, agent: str, timestep: Told) -> None:
         seat, out = self.seats[agent], self.owner.out.agents[agent]
         out.valid[self.index], out.reward[self.index] = True, seat.earned
-        info = told.infos.get(agent)
+        info = timestep.infos.get(agent)
         assert out.infos is not None
         out.infos[self.index] = info if isinstance(info, dict) else {}
         seat.waiting = False
 
-    def _end(self, told: Told) -> None:
+    def _end(self, timestep: Told) -> None:
         """The episode is over, or its time is: whoever still waits is cut off, and the next episode begins."""
-        unsaid, obs = [], dict(told.obs)
-        told.obs = obs
+        unsaid, obs = [], dict(timestep.obs)
+        timestep.obs = obs
         for agent, seat in self.seats.items():
             if not seat.gone and agent not in obs:
                 obs[agent], reward = self.adapter.last(agent)
                 self._pay(agent, reward)
             if seat.waiting:
-                unsaid += [agent] if told.over else []
-                self._leave(agent, told, False, True)
-        self.owner.out.ended.append(self._summary(unsaid, told))
+                unsaid += [agent] if timestep.over else []
+                self._leave(agent, timestep, False, True)
+        self.owner.out.ended.append(self._summary(unsaid, timestep))
         self.drops = 0
         self.begin(self.episode + 1)
 
-    def _summary(self, unsaid: list[str], told: Told) -> EpisodeEnd:
+    def _summary(self, unsaid: list[str], timestep: Told) -> EpisodeEnd:
         seats = self.seats.values()
         took_part = {agent: seat for agent, seat in self.seats.items() if seat.seen}
         info: dict[str, Any] = {"returns": {agent: seat.total for agent, seat in took_part.items()}}
         info["lengths"] = {agent: seat.actions for agent, seat in took_part.items()}
-        info |= {"unsaid": unsaid, "infos": dict(told.infos)}
+        info |= {"unsaid": unsaid, "infos": dict(timestep.infos)}
         ways = any(seat.terminated for seat in seats), any(seat.truncated for seat in seats)
         total = float(sum(seat.total for seat in seats))
         return EpisodeEnd(self.index, self.episode, self.seed, self.length, total, *ways, info)
@@ -255,13 +255,13 @@ class Table:
         return f"{self._place}, {who}episode {self.episode}, seed {self.seed}, step {self.length}"
 
     def failed(
-        self, what: BaseException | str, agent: str | None = None, given: dict[str, Any] | None = None
+        self, what: BaseException | str, agent: str | None = None, actions: dict[str, Any] | None = None
     ) -> EnvError:
         plain = isinstance(what, str | BadValue | NotFinite)
         text = str(what) if plain else f"{type(what).__name__}: {what}"
         shown = {
             name: act if isinstance(act, dict | tuple) else np.asarray(act).tolist()
-            for name, act in (given or {}).items()
+            for name, act in (actions or {}).items()
         }
         last = f" Actions: {shown}." if shown else ""
         doing = "step" if self.length else "reset"

@@ -35,10 +35,10 @@ class Wrapped(ApiAdapter):
         return self._layers[agent].obs_space, self._layers[agent].action_space
 
     def reset(self, seed: int | None) -> Told:
-        told = self.inner.reset(seed)
+        timestep = self.inner.reset(seed)
         for layer in self._layers.values():
             layer.begin()
-        return self._through(told)
+        return self._through(timestep)
 
     def step(self, actions: dict[str, Any]) -> Told:
         for layer in self._layers.values():
@@ -58,17 +58,17 @@ class Wrapped(ApiAdapter):
             return inner
         return lambda achieved, desired, info: layer.rewards(np.asarray(inner(achieved, desired, info)))
 
-    def _through(self, told: Told) -> Told:
+    def _through(self, timestep: Told) -> Told:
         """Whoever is unknown here is told to nobody else: the table says so."""
-        told.reward = {
+        timestep.reward = {
             agent: self._layers[agent].pay(reward) if agent in self._layers else reward
-            for agent, reward in told.reward.items()
+            for agent, reward in timestep.reward.items()
         }
-        told.obs = {
+        timestep.obs = {
             agent: obs if obs is None or agent not in self._layers else self._layers[agent].see(obs)
-            for agent, obs in told.obs.items()
+            for agent, obs in timestep.obs.items()
         }
-        return told
+        return timestep
 
 
 def in_layers(adapter: ApiAdapter, chosen: Wrappers) -> ApiAdapter:

@@ -99,8 +99,8 @@ class AsyncWorkers(Workers):
             flying = int(np.count_nonzero(self._busy))
             if flying and flying + process.size > most:  # a group too large for what is left is cut only if it must be
                 continue
-            for agent, given in action.items():
-                tree_copy_into(self._columns[agent].action, rows, tree_take(given, rows))
+            for agent, actions in action.items():
+                tree_copy_into(self._columns[agent].action, rows, tree_take(actions, rows))
             self._busy[rows] = True
             chosen.append(process)
         lost = self._submit(chosen, self.num)

@@ -72,10 +72,10 @@ def serve(
     live(pipe, parent, make)
 
 
-def _hang(pipe: Connection, told: str, shown: str) -> None:
+def _hang(pipe: Connection, problem: str, shown: str) -> None:
     """The watchdog's report; the main thread is in the env's code, so nobody else writes."""
     with suppress(OSError, ValueError):
-        pipe.send_bytes(pack((told, shown), HUNG))
+        pipe.send_bytes(pack((problem, shown), HUNG))
     os._exit(EnvError.exit_code)
 
 
@@ -131,13 +131,13 @@ class Worker:
         for agent, part in self._columns.items():
             part.reward[:] = out.agents[agent].reward
         marked = any(step.marked for step in out.agents.values())
-        told = self._told(out) if marked else {}
+        message = self._told(out) if marked else {}
         if infos:
-            told["infos"] = {agent: step.infos for agent, step in out.agents.items()}
+            message["infos"] = {agent: step.infos for agent, step in out.agents.items()}
         if self._log.waiting or self.engine.exactness != self._known or self.engine.renewals:
-            told |= self._news()
+            message |= self._news()
         kind = MARKED if marked else PLAIN
-        return pack(told, kind) if told else kind
+        return pack(message, kind) if message else kind
 
     def _told(self, out: MultiStep) -> dict[str, Any]:
         """Flags through shared memory, what is rare as a message."""

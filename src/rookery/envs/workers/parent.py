@@ -102,8 +102,8 @@ class Workers(MultiEnv):
 
     def reset(self) -> None:
         self._clear()
-        for told in self._all("reset"):
-            self._note(told)
+        for answer in self._all("reset"):
+            self._note(answer)
         self._ready = True
         self._fresh[:] = False
         self._look()
@@ -162,11 +162,11 @@ class Workers(MultiEnv):
     def call(self, name: str, *args: Any, **kwargs: Any) -> list[Any]:
         if args or kwargs:
             self._told[name] = (name, args, kwargs)
-        found: list[Any] = []
-        for told in self._all("call", name, args, kwargs):
-            self._note(told)
-            found += told["found"]
-        return found
+        values: list[Any] = []
+        for answer in self._all("call", name, args, kwargs):
+            self._note(answer)
+            values += answer["found"]
+        return values
 
     def method(self, name: str) -> Any:
         """Of an env made here for the purpose: those of the workers are out of reach."""
@@ -177,7 +177,7 @@ class Workers(MultiEnv):
     def state(self) -> dict[str, Any]:
         if not self._ready:
             return {"exactness": self.exactness, "envs": {}}
-        saved = {process.number: told for process, told in zip(self._there(), self._all("state"))}
+        saved = {process.number: part for process, part in zip(self._there(), self._all("state"))}
         episode, envs, settings = self._shared.arrays["episode"], {}, Settings(1)
         for call in self._told.values():
             settings.note(*call, [0])
@@ -204,10 +204,10 @@ class Workers(MultiEnv):
         for process in self._there() if envs else ():
             lo, hi = process.rows
             part = {"exactness": state["exactness"], "envs": {str(i - lo): envs[str(i)] for i in range(lo, hi)}}
-            told = self._guarded(process, ("restore", (part,)), self.faults.reset_seconds * (hi - lo))
-            if told is not None:
-                self.renewed[lo:hi] = told["renewed"]
-                self._note(told)
+            answer = self._guarded(process, ("restore", (part,)), self.faults.reset_seconds * (hi - lo))
+            if answer is not None:
+                self.renewed[lo:hi] = answer["renewed"]
+                self._note(answer)
         self._look()
 
     def close(self) -> None:
@@ -296,16 +296,16 @@ class Workers(MultiEnv):
         process.steps += 1
         if answer == PLAIN:
             return
-        told, steps = unpack(answer) if len(answer) > 1 else {}, self.out.agents
+        message, steps = unpack(answer) if len(answer) > 1 else {}, self.out.agents
         self._marked = self._marked or answer[:1] == MARKED
-        for agent, infos in told.get("infos", {}).items():
+        for agent, infos in message.get("infos", {}).items():
             steps[agent].infos[slice(*process.rows)] = infos  # type: ignore[index]  # they are there from the start
-        for agent, final in told.get("final", {}).items():
+        for agent, final in message.get("final", {}).items():
             steps[agent].final += final
-        for agent, cut in told.get("cut", {}).items():
+        for agent, cut in message.get("cut", {}).items():
             steps[agent].cut += cut
-        self.out.ended += told.get("ended", ())
-        self._note(told)
+        self.out.ended += message.get("ended", ())
+        self._note(message)
 
     def _hole(self, start: int) -> None:
         self._marked, self._stepped[start:], self._stepped[self._quarantined] = True, False, False
@@ -336,11 +336,11 @@ class Workers(MultiEnv):
                 self._fresh[slice(*process.rows)] = True
 
     def _all(self, name: str, *args: Any) -> list[Any]:
-        found = []
+        answers = []
         for process in self._there():
-            told = self._guarded(process, (name, args), self.faults.reset_seconds * process.size)
-            found += [] if told is None else [told]
-        return found
+            answer = self._guarded(process, (name, args), self.faults.reset_seconds * process.size)
+            answers += [] if answer is None else [answer]
+        return answers
 
     def _renew(self, process: EnvProcess, why: str) -> None:
         """Its envs begin their next episodes in a new process; the row is a hole."""
@@ -380,10 +380,12 @@ class Workers(MultiEnv):
         if not borne:
             self._quarantined[lo:hi] = True
             often = f"{process.patience.failures} times in a row (env.faults.renewals={self.faults.renewals})"
-            told = f"{where} {why}, {often}"
+            problem = f"{where} {why}, {often}"
             if self._quarantined.all() or not self._may_give_up:
-                raise EnvError(f"{told}. No env is left. `rookery check-env {self.name}` looks at one of them alone.")
-            log.error("%s: it is given up, the others go on", told)
+                raise EnvError(
+                    f"{problem}. No env is left. `rookery check-env {self.name}` looks at one of them alone."
+                )
+            log.error("%s: it is given up, the others go on", problem)
             return False
         pause = process.patience.pause
         log.warning("%s %s: started anew in %.1f s", where, why, pause)
@@ -396,9 +398,9 @@ class Workers(MultiEnv):
             return self._restart(process, str(error))
         return True
 
-    def _note(self, told: dict[str, Any]) -> None:
-        self.renewals += told.get("renewals", 0)
-        for level, text in told.get("log", ()):
+    def _note(self, news: dict[str, Any]) -> None:
+        self.renewals += news.get("renewals", 0)
+        for level, text in news.get("log", ()):
             log.log(level, "%s", text)
         if self.exactness == "exact":
-            self.exactness = told.get("exactness", "exact")
+            self.exactness = news.get("exactness", "exact")

@@ -21,7 +21,7 @@ from rookery.learning.compiled.cache import Cache, private
 from rookery.learning.compiled.changes import in_words
 from rookery.learning.compiled.internals import no_export
 from rookery.learning.compiled.key import compiler, key_of
-from rookery.learning.compiled.loading import FORMAT, Damaged, Held, held
+from rookery.learning.compiled.loading import FORMAT, Damaged, Held, hold
 from rookery.learning.compiled.small_matmul import decompositions
 from rookery.learning.update_words import Outputs, Traced
 
@@ -92,7 +92,7 @@ def obtain(learner: Any, name: str, batch: dict[str, Any], key: str) -> Held:
     cache = learner.cache if isinstance(learner.cache, Cache) else Cache(Path(learner.cache))
     place = cache.ready()
     try:
-        return held(place, key)
+        return hold(place, key)
     except (FileNotFoundError, Damaged):
         pass  # told below, by the one run that builds
     try:
@@ -125,7 +125,7 @@ def _in_turn(place: Cache, learner: Any, name: str, batch: dict[str, Any], key: 
         if not turn.alone:
             place = place.replaced(f"is locked by a build that has not ended after {place.wait_seconds:.0f} s")
         try:
-            return held(place, key)  # built by the one we waited for
+            return hold(place, key)  # built by the one we waited for
         except FileNotFoundError:
             pass
         except Damaged as error:
@@ -133,7 +133,7 @@ def _in_turn(place: Cache, learner: Any, name: str, batch: dict[str, Any], key: 
         from rookery.learning.compiled.build import build
 
         build(learner, name, batch, place, key)
-        made = held(place, key)
+        made = hold(place, key)
     made.built = True
     place.trim()
     return made

@@ -44,7 +44,7 @@ class Held:
         os.close(self.lock)
 
 
-def held(place: Cache, key: str) -> Held:
+def hold(place: Cache, key: str) -> Held:
     """Lock, examine and load an artefact.
 
     FileNotFoundError: there is none; Damaged: there is one that must not be used.

@@ -45,7 +45,7 @@ class Task:
     name: str
     rows: int  # of the whole batch
     batch: Layout
-    told: Layout  # what is told with every update
+    numbers: Layout  # what is told with every update
     fresh: Layout | None  # parameters and moments, if they are new
     updates: int
     threads: int
@@ -113,7 +113,7 @@ class Member:
         learner = self.learner
         if torch.get_num_threads() != task.threads:
             torch.set_num_threads(task.threads)  # a norm has other bits with other threads
-        numbers = self._told.arrays(task.told)
+        numbers = self._told.arrays(task.numbers)
         learner.generator.set_state(torch.from_numpy(numbers["generator"]).clone())
         _take(learner, ((key, array) for key, array in numbers.items() if key != "generator"))
         if task.fresh is not None:

@@ -146,8 +146,8 @@ class Leader(Learner):
 
     def _tell(self, name: str, batch: dict[str, Tree], rows: int) -> None:
         """Batch and numbers into shared memory, then the task to everybody."""
-        told = {key: tensor for key, tensor in self.tensors.items() if is_told(key)}
-        numbers = told | {"generator": self.generator.get_state()}
+        numbers = {key: tensor for key, tensor in self.tensors.items() if is_told(key)}
+        numbers["generator"] = self.generator.get_state()
         where = _written(self._arenas[0], flatten(batch)), _written(self._arenas[1], numbers)
         fresh = None
         if self._versions != self._now():

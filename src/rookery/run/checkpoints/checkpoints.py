@@ -224,8 +224,8 @@ class Checkpoints:
         """Folders of full checkpoints, newest first; of one step the replaced one comes after its replacement."""
         if not self.folder.is_dir():
             return []
-        found = [path for path in self.folder.iterdir() if _STEP.fullmatch(path.name) and path.is_dir()]
-        return sorted(found, key=lambda path: (-_step_of(path), path.name.startswith(_OLD)))
+        folders = [path for path in self.folder.iterdir() if _STEP.fullmatch(path.name) and path.is_dir()]
+        return sorted(folders, key=lambda path: (-_step_of(path), path.name.startswith(_OLD)))
 
     def _verify_named(self, name: str) -> Checkpoint:
         target, old = self.folder / name, self.folder / (_OLD + name)

@@ -27,8 +27,8 @@ class Earlier:
             return None
         path, info = self._files[sha256]
         try:
-            found = path.lstat()
-            if not stat.S_ISREG(found.st_mode) or found.st_size != info.bytes:
+            status = path.lstat()
+            if not stat.S_ISREG(status.st_mode) or status.st_size != info.bytes:
                 return None
             os.link(path, name)
         except (

@@ -132,12 +132,12 @@ def verify(folder: Path) -> Checkpoint:
         raise CheckpointError(f"{folder} is not the folder of a checkpoint (links are not followed).")
     manifest = read_manifest(folder)
     for name, info in manifest.files.items():
-        found = hash_file(folder / name, info.bytes)
-        if found.bytes != info.bytes:
+        actual = hash_file(folder / name, info.bytes)
+        if actual.bytes != info.bytes:
             raise CheckpointError(
-                f"{folder / name} has {found.bytes} bytes instead of {info.bytes}: it was cut or changed."
+                f"{folder / name} has {actual.bytes} bytes instead of {info.bytes}: it was cut or changed."
             )
-        if found.sha256 != info.sha256:
+        if actual.sha256 != info.sha256:
             raise CheckpointError(f"{folder / name} is damaged: its SHA-256 is not the one in the manifest.")
     return Checkpoint(folder, manifest)
 

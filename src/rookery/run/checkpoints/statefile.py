@@ -83,8 +83,8 @@ class Encoded:
 
     def _link(self, files: NewFiles, earlier: Earlier) -> dict[str, FileInfo]:
         hashes = {name: segments.sha256(number) for name, (segments, number) in self.pieces.items()}
-        found = {name: earlier.link(sha256, files.folder / name) for name, sha256 in hashes.items() if sha256}
-        return {name: info for name, info in found.items() if info is not None}
+        infos = {name: earlier.link(sha256, files.folder / name) for name, sha256 in hashes.items() if sha256}
+        return {name: info for name, info in infos.items() if info is not None}
 
 
 def write_state(folder: Path, state: dict[str, Any]) -> dict[str, FileInfo]:

@@ -200,15 +200,15 @@ class Collector:
         """agent → actions [B, …] of all who must act somewhere; players who sit nowhere are not computed."""
         action: dict[str, np.ndarray] = {}
         for name, mine in self.rows.items():
-            asked = self._asked[name]
-            if asked is not None and mine.waits and not any(where.any() for where in asked.values()):
+            turns = self._asked[name]
+            if turns is not None and mine.waits and not any(where.any() for where in turns.values()):
                 continue
-            decided = mine.act(asked, self.greedy)
+            decided = mine.act(turns, self.greedy)
             for agent, block in mine.blocks.items():
-                if asked is None or (self._fixed[name] and asked[agent].any()):
+                if turns is None or (self._fixed[name] and turns[agent].any()):
                     action[agent] = decided[block]
                 elif agent in action:
-                    action[agent][asked[agent]] = decided[block][asked[agent]]
+                    action[agent][turns[agent]] = decided[block][turns[agent]]
                 elif self.env.acting[agent].any():
                     action[agent] = decided[block].copy()  # seats of others are overwritten when they act
         return action

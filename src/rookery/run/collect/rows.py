@@ -65,28 +65,28 @@ class Rows:
 
     # --- a row ---
 
-    def act(self, asked: Asked, greedy: bool) -> np.ndarray:
+    def act(self, turns: Asked, greedy: bool) -> np.ndarray:
         """Actions for the env [C, …], to be read where the player was asked.
 
         All columns are computed, for a row's bits depend on the batch it is computed in; what was not asked for is
         forgotten.
         """
-        if asked is None:
+        if turns is None:
             self.held, self._owned = self.actor.act(self.seen, self.rng, self.first, greedy=greedy), False
             return self.actor.rule.to_env(self.held["action"])
         if not self._owned:
             self.held, self._owned = tree_map(np.copy, self.held), True
-        where = np.concatenate([asked[agent] for agent in self.blocks])
+        where = np.concatenate([turns[agent] for agent in self.blocks])
         out = self.actor.act(self.seen, self.rng, self.first & where, greedy=greedy)  # who waits keeps its memory
         _put(self.held, out, where)
         if not where.all():
             self.actor.undo(np.flatnonzero(~where), out.get("state"))
         return self.actor.rule.to_env(self.held["action"])
 
-    def undo(self, asked: Asked, stepped: np.ndarray, acting: dict[str, np.ndarray]) -> None:
+    def undo(self, turns: Asked, stepped: np.ndarray, acting: dict[str, np.ndarray]) -> None:
         """Where the player was asked, the env made no step and asks again, it sees the same again; a busy env does
         not."""
-        missed = [~stepped & acting[agent] & (EVERYWHERE if asked is None else asked[agent]) for agent in self.blocks]
+        missed = [~stepped & acting[agent] & (EVERYWHERE if turns is None else turns[agent]) for agent in self.blocks]
         if len(columns := np.flatnonzero(np.concatenate(missed))):
             self.actor.undo(columns, self.held.get("state"))
 
@@ -132,13 +132,13 @@ class Rows:
             judge.ended(t, self.seen, stacked, self._buffer["terminated"][t])
         self._finals += [((t, column), obs) for column, obs in (stacked if self._stacked else finals)]
 
-    def see(self, obs: dict[str, Tree], asked: Asked, t: int | None = None) -> None:
+    def see(self, obs: dict[str, Tree], turns: Asked, t: int | None = None) -> None:
         """What is acted on next, where the player is asked; after row t, or as at the start."""
         for agent, block in self.blocks.items():
-            if asked is None:
+            if turns is None:
                 tree_copy_into(self.obs, block, obs[agent])
-            elif asked[agent].any():
-                _put(tree_take(self.obs, block), obs[agent], asked[agent])
+            elif turns[agent].any():
+                _put(tree_take(self.obs, block), obs[agent], turns[agent])
         if self.frames is not None:
             moved = np.zeros(self.columns, bool) if t is None else self._buffer["valid"][t]
             self.frames.push(self.obs, self.first, moved)
@@ -198,11 +198,11 @@ class Rows:
 
     # --- state ---
 
-    def differs(self, obs: dict[str, Tree], asked: Asked) -> np.ndarray:
+    def differs(self, obs: dict[str, Tree], turns: Asked) -> np.ndarray:
         """bool [B]: envs whose present observation is not what the player is about to act on."""
         other = np.zeros(self.columns // len(self.blocks), bool)
         for agent, block in self.blocks.items():
-            before, mine = flatten(tree_take(self.obs, block)), EVERYWHERE if asked is None else asked[agent]
+            before, mine = flatten(tree_take(self.obs, block)), EVERYWHERE if turns is None else turns[agent]
             for path, now in flatten(obs[agent]).items():
                 other |= mine & (before[path] != now).reshape(len(other), -1).any(1)
         return other
@@ -225,4 +225,4 @@ class Rows:
 
 
 def _put(own: Tree, new: Tree, where: np.ndarray) -> None:
-    tree_map(lambda mine, given: mine.__setitem__(where, given[where]), own, new)
+    tree_map(lambda mine, theirs: mine.__setitem__(where, theirs[where]), own, new)

@@ -127,8 +127,8 @@ ABSENT = "(absent)"
 
 def flat(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """`{"a": {"b": 1}}` → `{"a.b": 1}`; an empty mapping stays a value."""
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for name, value in tree.items():
         key = f"{prefix}{name}"
-        found |= flat(value, f"{key}.") if isinstance(value, Mapping) and value else {key: value}
-    return found
+        values |= flat(value, f"{key}.") if isinstance(value, Mapping) and value else {key: value}
+    return values

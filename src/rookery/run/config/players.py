@@ -94,7 +94,7 @@ def players_of(layers: Sequence[Layer], merged: Merged, checker: Checker) -> dic
     if not isinstance(raw, dict) or not raw:
         checker.add(("players",), f"expected a mapping: name → algo, model, store and train of a player, got {raw!r}")
         return None
-    found: dict[str, PlayerConfig] = {}
+    players: dict[str, PlayerConfig] = {}
     for name, part in raw.items():
         if not re.fullmatch(r"[A-Za-z_]\w*", name):
             checker.add(("players", name), "expected letters, digits and _ as the name of a player")
@@ -103,10 +103,10 @@ def players_of(layers: Sequence[Layer], merged: Merged, checker: Checker) -> dic
                 ("players", name), f"expected a mapping with some of algo, model, store and train, got {part!r}"
             )
         elif (player := _player(name, layers, merged, checker)) is not None:
-            found[name] = player
-    if found and not any(player.train for player in found.values()) and len(found) == len(raw):
+            players[name] = player
+    if players and not any(player.train for player in players.values()) and len(players) == len(raw):
         checker.add(("players",), "expected at least one player that learns, but all have train: false")
-    return found
+    return players
 
 
 def _player(name: str, layers: Sequence[Layer], merged: Merged, checker: Checker) -> PlayerConfig | None:
@@ -122,7 +122,7 @@ def _player(name: str, layers: Sequence[Layer], merged: Merged, checker: Checker
         shared = [Layer(layer.source, _part(layer.tree, ("algo", "model")), layer.lines) for layer in shared]
     defaults = Layer(f"algorithm {algorithm.name}", _part(algorithm.defaults, OWN))
     both = Merged(replacing([defaults, *shared, *own], "model", "layers", ("hidden", "convs")))
-    mine = Checker(both, partial(owners, asked=algorithm.name))
+    mine = Checker(both, partial(owners, algo=algorithm.name))
     models = {"algo": algorithm.Config, "model": registry.load("rookery.nets.config:ModelConfig")}
     models["store"] = kind_of(algorithm).model()
     mine.known = {key.key for section, model in models.items() for key in keys_of(model, section)}
@@ -182,8 +182,8 @@ def _weights(agent: str, value: Any, players: Mapping[str, Any], checker: Checke
     for player, weight in weights.items():
         if player not in players:
             hint = registry.did_you_mean(player, players)
-            told = f"unknown player {player!r}; the players are {', '.join(players)}"
-            checker.add(("seats", agent), told, hint)
+            problem = f"unknown player {player!r}; the players are {', '.join(players)}"
+            checker.add(("seats", agent), problem, hint)
             return {}
         if isinstance(weight, bool) or not isinstance(weight, int | float) or not 0 < weight < math.inf:
             checker.add(("seats", agent), f"expected positive weights, got {player}: {weight!r}")

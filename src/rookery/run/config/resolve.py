@@ -81,7 +81,7 @@ def resolve(layers: Sequence[Layer]) -> Config:
     algorithm = _algorithm(first, early)
     own = [Layer(f"algorithm {first.tree['algo']['name']}", algorithm.defaults)] if algorithm else []
     merged = Merged(replacing([*own, *layers], "model", "layers", ("hidden", "convs")))
-    checker = Checker(merged, partial(owners, asked=first.tree["algo"]["name"]) if algorithm else None)
+    checker = Checker(merged, partial(owners, algo=first.tree["algo"]["name"]) if algorithm else None)
     checker.problems += [problem for problem in early.problems if problem not in checker.problems]
     models = _models(algorithm)
     checker.known = {key.key for name, model in models.items() for key in keys_of(model, name)}

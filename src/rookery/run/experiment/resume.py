@@ -63,9 +63,9 @@ def resolve_config(
     return load_config(algo=algo, env=env, overrides=overrides, tree=config)
 
 
-def check_same(saved: Config, given: Config) -> None:
+def check_same(saved: Config, config: Config) -> None:
     """A resumed run may be longer or report elsewhere, but must be the same run."""
-    changed = {key: pair for key, pair in diff(saved, given).items() if not key.startswith(CHANGEABLE)}
+    changed = {key: pair for key, pair in diff(saved, config).items() if not key.startswith(CHANGEABLE)}
     if changed:
         lines = "\n".join(f"  {key}: {a!r} in the run, {b!r} now" for key, (a, b) in changed.items())
         raise ConfigError(

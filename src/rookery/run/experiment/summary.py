@@ -20,8 +20,13 @@ from rookery.run.trainer import Trainer
 
 
 def versions() -> dict[str, str]:
-    found = {"rookery": __version__, "python": platform.python_version(), "torch": torch.__version__}
-    return found | {"numpy": np.__version__, "gymnasium": gymnasium.__version__}
+    return {
+        "rookery": __version__,
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "numpy": np.__version__,
+        "gymnasium": gymnasium.__version__,
+    }
 
 
 def summary_of(

@@ -64,8 +64,8 @@ class LocalPool:
     @property
     def exactness(self) -> str:
         """`exact`, or the first reason why a resumed run is only approximate."""
-        found = [self._reason, *(c.env.exactness for c in self.collectors)]
-        return next((reason for reason in found if reason != "exact"), "exact")
+        reasons = [self._reason, *(c.env.exactness for c in self.collectors)]
+        return next((reason for reason in reasons if reason != "exact"), "exact")
 
     def metrics(self) -> dict[str, float]:
         """Envs that were replaced and given up so far; nothing if there were none."""
@@ -104,8 +104,8 @@ def reason_of(exactness: str) -> dict[str, Any]:
 
 def told_before(state: dict[str, Any]) -> dict[str, Call]:
     """Method → its last call, from the saved state of a pool; `told` is there if a worker was lost, perhaps all."""
-    told: dict[str, Call] = {name: (name, args, kwargs) for name, args, kwargs in state.get("told", ())}
+    calls: dict[str, Call] = {name: (name, args, kwargs) for name, args, kwargs in state.get("told", ())}
     for key, saved in state.items():
-        if key.isdigit() and saved is not None and not told:
-            told = told_in(saved["env"])
-    return told
+        if key.isdigit() and saved is not None and not calls:
+            calls = told_in(saved["env"])
+    return calls

@@ -103,8 +103,8 @@ class PipeLink:
                     raise WorkerLost(UNREADY)
         finally:
             self._since = 0.0
-        told = unpack(self._process.answer(0.0))
-        return self._unloaded(told) if isinstance(told, CollectResult) else told
+        answer = unpack(self._process.answer(0.0))
+        return self._unloaded(answer) if isinstance(answer, CollectResult) else answer
 
     def _unloaded(self, result: CollectResult) -> CollectResult:
         """The chunks, whose arrays lie in shared memory until the next request."""

@@ -224,14 +224,14 @@ class ActorLink:
                     )
                 if name == "start" and self._interrupted():
                     raise WorkerLost(UNREADY)
-            told = self._ray.get(self._owed)
+            answer = self._ray.get(self._owed)
         except errors.RayTaskError as error:
             self._failed(error)
         except errors.RayError as error:  # the actor, its node, or an object on that node is gone
             raise WorkerLost(f"is gone ({type(error).__name__}: {str(error).strip().splitlines()[0]})") from error
         if name == "start":
-            self.pid = told
-        return told
+            self.pid = answer
+        return answer
 
     def _failed(self, error: Any) -> NoReturn:
         """Raise what was raised in the actor: our own sentences as they are."""

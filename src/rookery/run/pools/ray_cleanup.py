@@ -19,24 +19,24 @@ from pathlib import Path
 
 def holders(folder: str) -> set[int]:
     """Processes with open files below a folder, where the system tells (Linux)."""
-    found = set()
+    pids = set()
     for process in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):  # it has just ended, or is another user's
             opened = (os.readlink(file) for file in (process / "fd").iterdir())
             if any(name.startswith(f"{folder}/") for name in opened):
-                found.add(int(process.name))
-    return found
+                pids.add(int(process.name))
+    return pids
 
 
 def main() -> None:
     folder, parting = sys.argv[1], sys.stdin.read()
     # a parent that parts has ended its processes itself, and has files open there, too
     for _ in range(10 if not parting else 0):
-        found = holders(folder)
-        for pid in found:
+        pids = holders(folder)
+        for pid in pids:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-        if not found:
+        if not pids:
             break
         time.sleep(0.1)  # one of them may just have started another
     shutil.rmtree(folder, ignore_errors=True)

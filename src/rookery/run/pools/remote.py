@@ -124,14 +124,14 @@ class RemotePool:
             return
         self._publish(published(self.learners), idle)
         room = rows * self.config.env.num
-        asked = sum(room if request.steps is None else request.steps for request in self._requests.values())
-        asked += sum(chunks.steps for _, chunks in self._done)
+        underway = sum(room if request.steps is None else request.steps for request in self._requests.values())
+        underway += sum(chunks.steps for _, chunks in self._done)
         for w in idle:
-            free = room if left is None else min(left - asked, room)
+            free = room if left is None else min(left - underway, room)
             if free > 0:
                 generators = self._generators(w) if self._behind else None
                 self._give(w, CollectRequest(messages, rows, None if free == room else free, None, generators))
-                asked += free
+                underway += free
         self._behind = False
 
     def refill(
@@ -147,18 +147,18 @@ class RemotePool:
 
     def _bring(self) -> bool:
         """Take the chunks that are here; their arrays are copied, since the workers go on."""
-        found = []
+        ready = []
         for w in sorted(self._requests):
             try:
-                found += [w] if self._links[w].ready() else []
+                ready += [w] if self._links[w].ready() else []
             except WorkerLost as error:
                 self._renew(w, str(error))
-        for w in found:
+        for w in ready:
             chunks = self._fetch(w)
             for name, chunk in chunks.items():
                 chunks[name] = copied(chunk)
             self._done.append((w, chunks))
-        return bool(found)
+        return bool(ready)
 
     def gather(self, wait: bool = True) -> list[tuple[int, Collected]]:
         """(worker, chunk per player), ordered by worker; asynchronously, as they come, one."""
@@ -232,23 +232,23 @@ class RemotePool:
     def _renew(self, w: int, why: str) -> None:
         """Another worker in place of one that is lost; the same request again, if it had any."""
         while True:
-            told = f"pool worker {w} (pid {self._links[w].pid}) {why}"
+            problem = f"pool worker {w} (pid {self._links[w].pid}) {why}"
             patience, borne = self._patience[w], self._patience[w].bears(self._since[w])
             self._since[w] = 0
             self._links[w].end(0.0)
             if not borne:
                 raise EnvError(
-                    f"{told}, {patience.failures} times in a row "
+                    f"{problem}, {patience.failures} times in a row "
                     f"(env.faults.renewals={self.config.env.faults.renewals}). "
                     "Nothing was learnt from its last round."
                 )
             self._renewed[w] += 1
             if self._reason == "exact":
-                self._reason = f"{told.partition(chr(10))[0]}; its unfinished episodes were dropped"
+                self._reason = f"{problem.partition(chr(10))[0]}; its unfinished episodes were dropped"
             if self.interrupted():
                 self._gone.add(w)
-                raise Abandoned(told)
-            log.warning("%s: another one takes its place in %.1f s", told, patience.pause)
+                raise Abandoned(problem)
+            log.warning("%s: another one takes its place in %.1f s", problem, patience.pause)
             time.sleep(patience.pause)
             self._links[w] = self._link(self._spec(w))
             try:
@@ -308,17 +308,17 @@ class RemotePool:
         """Call a method on every env of every worker."""
         if args or kwargs:
             self._told[name] = (name, args, kwargs)
-        return [out for told in self._each("call", name, args, kwargs) for out in told]
+        return [value for values in self._each("call", name, args, kwargs) for value in values]
 
     def _each(self, name: str, *args: Any) -> list[Any]:
         """The answers of all workers, while the run ends of those that are there."""
-        found = []
+        answers = []
         with suppress(Abandoned):
             self._start()
         for w in sorted(set(range(len(self))) - self._gone):
             with suppress(Abandoned):
-                found.append(self._asked(w, name, *args))
-        return found
+                answers.append(self._asked(w, name, *args))
+        return answers
 
     def times(self) -> tuple[int, int]:
         """Nanoseconds that a worker has spent in envs and in acting so far, on average."""
@@ -327,8 +327,8 @@ class RemotePool:
     @property
     def exactness(self) -> str:
         timing = "pool.mode=async: which weights collected what depends on timing" if self.asynchronous else "exact"
-        found = [self._reason, timing, *(c.get("exactness", "exact") for c in self._conditions)]
-        return next((reason for reason in found if reason != "exact"), "exact")
+        reasons = [self._reason, timing, *(c.get("exactness", "exact") for c in self._conditions)]
+        return next((reason for reason in reasons if reason != "exact"), "exact")
 
     def metrics(self) -> dict[str, float]:
         counts = {
@@ -340,8 +340,8 @@ class RemotePool:
 
     def pids(self) -> list[list[int]]:
         """Per worker its own process, then those of its envs."""
-        found = [list(c.get("pids", [])) for c in self._conditions]
-        return [pids or [link.pid] for pids, link in zip(found, self._links)]
+        processes = [list(c.get("pids", [])) for c in self._conditions]
+        return [pids or [link.pid] for pids, link in zip(processes, self._links)]
 
     def state(self) -> dict[str, Any]:
         """As every pool saves it: a run may go on in another one. The generators' states go back to the streams.
@@ -360,9 +360,9 @@ class RemotePool:
         for w in range(len(self)):
             saved[str(w)] = None  # a worker that is lost: its successor begins new episodes
             with suppress(Abandoned):
-                told = {} if w in self._gone else self._asked(w, "state")
-                saved[str(w)] = told.get("collector")
-                for name, state in told.get("generators", {}).items():
+                answer = {} if w in self._gone else self._asked(w, "state")
+                saved[str(w)] = answer.get("collector")
+                for name, state in answer.get("generators", {}).items():
                     self.streams.numpy(name).bit_generator.state = state
         if None in saved.values():
             with suppress(TypeError):  # it cannot be saved, as the envs have said

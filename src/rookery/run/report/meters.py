@@ -109,11 +109,11 @@ class EpisodeMeter:
 
 def returns_of(info: dict[str, Any]) -> dict[str, float]:
     """player → its mean return over the agents it sat for, of an episode with several players."""
-    found: dict[str, list[float]] = {}
+    returns: dict[str, list[float]] = {}
     for agent, player in info["seats"].items():
         if agent in info["returns"]:  # it took part
-            found.setdefault(player, []).append(info["returns"][agent])
-    return {player: math.fsum(values) / len(values) for player, values in found.items()}
+            returns.setdefault(player, []).append(info["returns"][agent])
+    return {player: math.fsum(values) / len(values) for player, values in returns.items()}
 
 
 class UpdateMeter:

@@ -66,11 +66,11 @@ HOOKS = tuple(name for name in vars(Sink) if callable(getattr(Sink, name)) and n
 
 def checked(sinks: Iterable[Any]) -> list[Sink]:
     """The same sinks; an object that is none is an error that says what to inherit."""
-    found = list(sinks)
-    for sink in found:
+    objects = list(sinks)
+    for sink in objects:
         if not isinstance(sink, Sink):
             raise UsageError(f"{_called(sink)} is no sink. {_INSTEAD}")
-    return found
+    return objects
 
 
 def checked_class(made: Any, name: str) -> type[Sink]:

@@ -90,9 +90,9 @@ class JsonLines(Sink):
         """The largest position ≤ end that is 0 or just behind a line feed."""
         while end > 0:
             start = max(0, end - 4096)
-            found = os.pread(self._opened(), end - start, start).rfind(b"\n")
-            if found >= 0:
-                return start + found + 1
+            newline = os.pread(self._opened(), end - start, start).rfind(b"\n")
+            if newline >= 0:
+                return start + newline + 1
             end = start
         return 0
 
