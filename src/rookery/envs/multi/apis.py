@@ -28,7 +28,7 @@ FIVE_DICTS = [dict] * 5
 
 
 @dataclass(slots=True)
-class Told:
+class Timestep:
     """What an env said after a reset or a step, whatever its API."""
 
     acting: list[str]  # who must act next
@@ -62,11 +62,11 @@ class ApiAdapter(ABC):
         return self.env.observation_space(agent), self.env.action_space(agent)
 
     @abstractmethod
-    def reset(self, seed: int | None) -> Told:
+    def reset(self, seed: int | None) -> Timestep:
         """Start an episode."""
 
     @abstractmethod
-    def step(self, actions: dict[str, Any]) -> Told:
+    def step(self, actions: dict[str, Any]) -> Timestep:
         """Act for those, and only those, who must."""
 
     def method(self, name: str) -> Callable[..., Any] | None:
@@ -83,18 +83,18 @@ class ApiAdapter(ABC):
 class Parallel(ApiAdapter):
     """A ParallelEnv: whoever is in `agents` acts in the next step."""
 
-    def reset(self, seed: int | None) -> Told:
+    def reset(self, seed: int | None) -> Timestep:
         obs, infos = _pair(self.env.reset(seed=seed))
-        return Told(list(self.env.agents), obs, infos=infos)
+        return Timestep(list(self.env.agents), obs, infos=infos)
 
-    def step(self, actions: dict[str, Any]) -> Told:
+    def step(self, actions: dict[str, Any]) -> Timestep:
         obs, reward, terminated, truncated, infos = _five(self.env.step(actions))
         there = list(self.env.agents)
         for agent in actions:
             _has(agent, {"reward": reward, "terminated": terminated, "truncated": truncated})
         ended = _true(terminated), _true(truncated)
         acting = [agent for agent in there if agent not in ended[0] and agent not in ended[1]]
-        return Told(acting, obs, reward, *ended, infos, over=not acting)
+        return Timestep(acting, obs, reward, *ended, infos, over=not acting)
 
 
 class Turns(ApiAdapter):
@@ -106,18 +106,18 @@ class Turns(ApiAdapter):
         super().__init__(env)
         self._paid: dict[str, float] = {}  # of agents whose end was told: what they had received then
 
-    def reset(self, seed: int | None) -> Told:
+    def reset(self, seed: int | None) -> Timestep:
         self._paid = {}
         self.env.reset(seed=seed)
         return self._look()
 
-    def step(self, actions: dict[str, Any]) -> Told:
+    def step(self, actions: dict[str, Any]) -> Timestep:
         self.env.step(actions[self.env.agent_selection])
         return self._look()
 
-    def _look(self) -> Told:
+    def _look(self) -> Timestep:
         env, obs = self.env, dict[str, Any]()
-        timestep = Told([], obs)
+        timestep = Timestep([], obs)
         for agent in env.agents:
             if agent not in self._paid and self._ended(agent):
                 self._paid[agent] = timestep.reward[agent] = env._cumulative_rewards[agent]
@@ -132,7 +132,7 @@ class Turns(ApiAdapter):
             obs[agent], timestep.reward[agent], _, _, timestep.infos[agent] = env.last()
         return timestep
 
-    def _bury(self, timestep: Told, obs: dict[str, Any]) -> None:
+    def _bury(self, timestep: Timestep, obs: dict[str, Any]) -> None:
         """Step ended agents with None while it is their turn; what they received after their end is told too."""
         env = self.env
         for _ in range(len(self.agents) + 1):
@@ -171,24 +171,24 @@ class Dicts(ApiAdapter):
     def spaces(self, agent: str) -> tuple[spaces.Space, spaces.Space]:
         return self.env.observation_spaces[agent], self.env.action_spaces[agent]
 
-    def reset(self, seed: int | None) -> Told:
+    def reset(self, seed: int | None) -> Timestep:
         if not self._seeded and hasattr(self.env, "seed"):
             self.env.seed(seed)
         obs, infos = _pair(self.env.reset(seed=seed) if self._seeded else self.env.reset())
         self._there = list(obs)
-        return Told(list(obs), obs, infos=infos)
+        return Timestep(list(obs), obs, infos=infos)
 
-    def step(self, actions: dict[str, Any]) -> Told:
+    def step(self, actions: dict[str, Any]) -> Timestep:
         obs, reward, terminated, truncated, infos = _five(self.env.step(actions))
         if ALL not in terminated or ALL not in truncated:
             _has(ALL, {"terminated": terminated, "truncated": truncated})
         if not any(terminated.values()) and not any(truncated.values()) and list(obs) == self._there:
-            return Told(self._there, obs, reward, infos=infos)  # most steps: nobody comes, waits or ends
+            return Timestep(self._there, obs, reward, infos=infos)  # most steps: nobody comes, waits or ends
         there = [*self._there, *(agent for agent in obs if agent not in self._there)]
         ended = tuple(there if flags[ALL] else _true(flags) for flags in (terminated, truncated))
         self._there = [agent for agent in there if agent not in ended[0] and agent not in ended[1]]
         acting = [agent for agent in obs if agent in self._there]
-        return Told(acting, obs, reward, ended[0], ended[1], infos, over=not self._there)
+        return Timestep(acting, obs, reward, ended[0], ended[1], infos, over=not self._there)
 
 
 def _pair(result: Any) -> tuple[Any, Any]:

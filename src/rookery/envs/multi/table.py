@@ -21,7 +21,7 @@ from rookery.core.chunk import EpisodeEnd
 from rookery.core.errors import EnvError
 from rookery.envs.boundary import LARGEST, BadValue, Receiver, number
 from rookery.envs.faults import ERRORS
-from rookery.envs.multi.apis import ApiAdapter, Told
+from rookery.envs.multi.apis import ApiAdapter, Timestep
 from rookery.envs.multi.env import MultiStep
 from rookery.envs.vector import CLOSELY
 
@@ -124,7 +124,7 @@ class Table:
         self._settle(timestep)
         return False
 
-    def _go_on(self, timestep: Told) -> None:
+    def _go_on(self, timestep: Timestep) -> None:
         """What `_settle` does with a plain step, at a third of its price: whoever acted acts again."""
         i, owner = self.index, self.owner
         for agent, seat in self.seats.items():
@@ -137,7 +137,7 @@ class Table:
             out.reward[i] = reward
             out.infos[i] = info if isinstance(info, dict) else {}  # type: ignore[index]
 
-    def _settle(self, timestep: Told) -> None:
+    def _settle(self, timestep: Timestep) -> None:
         """Bring what the env said into the seats: pay, let go, then end the episode or give the turn."""
         for agent in (*timestep.obs, *timestep.reward, *timestep.terminated, *timestep.truncated, *timestep.acting):
             if agent not in self.seats:
@@ -173,7 +173,7 @@ class Table:
             raise self.failed(NotFinite(f"the reward is {value}"), agent)
         return value
 
-    def _turn(self, agent: str, timestep: Told) -> None:
+    def _turn(self, agent: str, timestep: Timestep) -> None:
         """The agent must act next, so what it did before is complete."""
         seat = self.seats[agent]
         if seat.gone:
@@ -186,7 +186,7 @@ class Table:
             self._complete(agent, timestep)
         self.owner.acting[agent][self.index] = True
 
-    def _leave(self, agent: str, timestep: Told, terminated: bool, truncated: bool) -> None:
+    def _leave(self, agent: str, timestep: Timestep, terminated: bool, truncated: bool) -> None:
         seat = self.seats[agent]
         seat.terminated, seat.truncated = terminated, truncated
         if not seat.waiting:
@@ -199,7 +199,7 @@ class Table:
         out.terminated[self.index], out.truncated[self.index] = terminated, truncated
         self._complete(agent, timestep)
 
-    def _complete(self, agent: str, timestep: Told) -> None:
+    def _complete(self, agent: str, timestep: Timestep) -> None:
         seat, out = self.seats[agent], self.owner.out.agents[agent]
         out.valid[self.index], out.reward[self.index] = True, seat.earned
         info = timestep.infos.get(agent)
@@ -207,7 +207,7 @@ class Table:
         out.infos[self.index] = info if isinstance(info, dict) else {}
         seat.waiting = False
 
-    def _end(self, timestep: Told) -> None:
+    def _end(self, timestep: Timestep) -> None:
         """The episode is over, or its time is: whoever still waits is cut off, and the next episode begins."""
         unsaid, obs = [], dict(timestep.obs)
         timestep.obs = obs
@@ -222,7 +222,7 @@ class Table:
         self.drops = 0
         self.begin(self.episode + 1)
 
-    def _summary(self, unsaid: list[str], timestep: Told) -> EpisodeEnd:
+    def _summary(self, unsaid: list[str], timestep: Timestep) -> EpisodeEnd:
         seats = self.seats.values()
         took_part = {agent: seat for agent, seat in self.seats.items() if seat.seen}
         info: dict[str, Any] = {"returns": {agent: seat.total for agent, seat in took_part.items()}}

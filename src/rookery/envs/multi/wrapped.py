@@ -14,7 +14,7 @@ from gymnasium import spaces
 
 from rookery.core.errors import ConfigError
 from rookery.envs.config import WrapperConfig, Wrappers
-from rookery.envs.multi.apis import ApiAdapter, Told
+from rookery.envs.multi.apis import ApiAdapter, Timestep
 from rookery.envs.wrapper_layers import Inside, Layer
 from rookery.envs.wrappers import Layered, named
 
@@ -34,13 +34,13 @@ class Wrapped(ApiAdapter):
     def spaces(self, agent: str) -> tuple[spaces.Space, spaces.Space]:
         return self._layers[agent].obs_space, self._layers[agent].action_space
 
-    def reset(self, seed: int | None) -> Told:
+    def reset(self, seed: int | None) -> Timestep:
         timestep = self.inner.reset(seed)
         for layer in self._layers.values():
             layer.begin()
         return self._through(timestep)
 
-    def step(self, actions: dict[str, Any]) -> Told:
+    def step(self, actions: dict[str, Any]) -> Timestep:
         for layer in self._layers.values():
             layer.tick()
         return self._through(
@@ -58,7 +58,7 @@ class Wrapped(ApiAdapter):
             return inner
         return lambda achieved, desired, info: layer.rewards(np.asarray(inner(achieved, desired, info)))
 
-    def _through(self, timestep: Told) -> Told:
+    def _through(self, timestep: Timestep) -> Timestep:
         """Whoever is unknown here is told to nobody else: the table says so."""
         timestep.reward = {
             agent: self._layers[agent].pay(reward) if agent in self._layers else reward
