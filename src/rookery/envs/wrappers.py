@@ -1,6 +1,6 @@
 """Wrappers of single envs, by name in a config: `env.train_wrappers=[{name: reward_clip}]`.
 
-The built-in ones put a layer (`layers`) around the one agent of a gymnasium env. `stateless = True` says that a
+The built-in ones put a layer (`wrapper_layers`) around the one agent of a gymnasium env. `stateless = True` says that a
 wrapper keeps nothing between steps, so an env inside it can still be restored from its snapshot.
 """
 
