@@ -1,17 +1,23 @@
-"""Which cases of a parametrised test are fast: the fast part has one of each kind, the slow part all of them."""
+"""Which cases of a parametrised test run where: the fast part has one of each kind, the slow part one of everything that
+differs, the full matrix all of them."""
 
 import pytest
 
 
 def slow_but(cases, *quick):
     """The cases for `pytest.mark.parametrize`; all but `quick` are slow tests."""
-    missing = [case for case in quick if case not in cases]
+    return _marked(cases, quick, pytest.mark.slow)
+
+
+def matrix_but(cases, *kept):
+    """The cases for `pytest.mark.parametrize`; all but `kept` run in the full matrix alone."""
+    return _marked(cases, kept, pytest.mark.matrix)
+
+
+def _marked(cases, unmarked, mark):
+    missing = [case for case in unmarked if case not in cases]
     assert not missing, f"not among the cases: {missing}"
-
-    def value(case):
-        return case if case in quick else pytest.param(*_unpacked(case), marks=pytest.mark.slow)
-
-    return [value(case) for case in cases]
+    return [case if case in unmarked else pytest.param(*_unpacked(case), marks=mark) for case in cases]
 
 
 def _unpacked(case):

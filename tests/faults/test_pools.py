@@ -18,6 +18,7 @@ from faults.commands import command, environment, quick
 from faults.numbered import Rows
 from rookery import Trainer, load_config
 from rookery.core.errors import EnvError
+from selection import matrix_but
 
 pytestmark = pytest.mark.slow
 
@@ -122,7 +123,7 @@ def test_memory_descriptors_and_children_stay_flat_over_many_rounds_and_renewals
         assert after[2] - before[2] < 8e6
 
 
-@pytest.mark.parametrize("kind", ["process", pytest.param("ray", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kind", matrix_but(["process", "ray"], "process"))
 def test_a_worker_that_fails_for_ever_ends_the_command_with_code_3_and_its_cause(tmp_path, kind):
     changes = [*WORDS, f"pool={kind}", "env.faults.renewals=2", "env.kwargs={fault: kill, when: 2}"]
     words = command("train", "--env", "faults.numbered:Numbered", *quick("ppo", *changes), "--out", "run")
@@ -146,7 +147,7 @@ def test_cartpole_is_learnt_though_workers_are_killed_all_the_time():
     assert "pool worker" in told["exact"]
 
 
-@pytest.mark.slow
+@pytest.mark.matrix
 def test_cartpole_is_learnt_on_ray_though_nodes_come_and_go():
     more = {"capture_output": True, "text": True, "timeout": 280, "check": False}
     done = subprocess.run([sys.executable, "-m", "faults.attacks", "nodes", "200", "3"], env=environment(), **more)

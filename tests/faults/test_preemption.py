@@ -14,6 +14,7 @@ import pytest
 from faults.commands import command, environment, quick, wait_for
 from faults.test_env_processes import alive, descendants
 from rookery import Trainer, load_config
+from selection import matrix_but
 
 pytestmark = pytest.mark.slow
 
@@ -109,8 +110,7 @@ def saved(run, name, group=False):
 
 
 CASES = [(mode, name) for mode in MODES for name in ("SIGTERM", "SIGINT", "SIGUSR1")]
-QUICK = {("process", "SIGTERM"), ("ray", "SIGINT"), ("both", "SIGUSR1")}
-marked = [pytest.param(*case, marks=pytest.mark.slow if case in QUICK else pytest.mark.matrix) for case in CASES]
+marked = matrix_but(CASES, ("process", "SIGTERM"), ("ray", "SIGINT"))
 
 
 @pytest.mark.parametrize(("mode", "name"), marked)
@@ -119,8 +119,7 @@ def test_a_signal_saves_and_ends_the_run_in_time_and_nothing_is_left(started, mo
     saved(started(mode), name, group=name == "SIGINT")
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("mode", ["process", "ray"])
+@pytest.mark.parametrize("mode", matrix_but(["process", "ray"], "process"))
 def test_a_second_signal_ends_a_run_at_once_although_its_workers_hang(started, tmp_path, mode):
     run = started(mode, "env.kwargs={fault: hang, when: 11, only: 1}", "log.every_steps=32", "algo.rollout=8")
     run.wait_for_steps()

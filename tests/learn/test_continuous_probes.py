@@ -7,6 +7,7 @@ import torch
 from learn.test_probes import GAMMA, PRIORITISED, QUIET, REPLAY, greedy_return
 from rookery.run.config.resolve import load_config
 from rookery.run.trainer import Trainer
+from selection import matrix_but
 
 pytestmark = pytest.mark.slow
 
@@ -49,11 +50,13 @@ def value(trainer, *obs):
         return means.get(algo, lambda: judged.amin(0))().tolist()
 
 
+@pytest.mark.matrix  # this, the next and the right action without observation follow from the harder ones
 @ALL
 def test_the_value_of_a_constant_reward_is_that_reward(algo):
     assert value(trained(algo, "Constant", 350), [0.0]) == pytest.approx([1.0], abs=0.05)
 
 
+@pytest.mark.matrix
 @ALL
 def test_the_value_depends_on_the_observation(algo):
     assert value(trained(algo, "Obs"), [-1.0], [1.0]) == pytest.approx([-1.0, 1.0], abs=0.1)
@@ -64,6 +67,7 @@ def test_a_reward_one_step_later_is_discounted_once(algo):
     assert value(trained(algo, "Discount"), [0.0], [1.0]) == pytest.approx([GAMMA, 1.0], abs=0.08)
 
 
+@pytest.mark.matrix
 @ALL
 def test_the_right_action_is_found(algo):
     assert greedy_return(trained(algo, "Action", 800)) >= 0.95
@@ -82,7 +86,7 @@ def test_a_time_limit_does_not_lower_the_value(algo):
     assert found == pytest.approx([5.0] * 4, rel=0.06)
 
 
-@ALL
+@pytest.mark.parametrize("algo", matrix_but(ALGOS, "td3", "tqc"))
 def test_prioritised_replay_and_several_steps_learn_discounted_values(algo):
     trainer = trained(algo, "Discount", store=PRIORITISED, algo={"n_step": 2})
     assert value(trainer, [0.0], [1.0]) == pytest.approx([GAMMA, 1.0], abs=0.08)

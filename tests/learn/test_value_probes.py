@@ -7,6 +7,7 @@ import torch
 from learn.test_probes import GAMMA, QUIET, REPLAY, greedy_return
 from rookery.run.config.resolve import load_config
 from rookery.run.trainer import Trainer
+from selection import matrix_but
 
 pytestmark = pytest.mark.slow
 
@@ -65,11 +66,13 @@ def value(trainer, *obs):
         return trainer.algo.outputs(trainer.learner.eager.quiet, x, None, None)[0]["q"].amax(-1).tolist()
 
 
+@pytest.mark.matrix  # this, the next and the right action without observation follow from the harder ones
 @PLAIN
 def test_the_value_of_a_constant_reward_is_that_reward(algo):
     assert value(trained(algo, "Constant"), [0.0]) == pytest.approx([1.0], abs=0.05)
 
 
+@pytest.mark.matrix
 @PLAIN
 def test_the_value_depends_on_the_observation(algo):
     assert value(trained(algo, "Obs"), [-1.0], [1.0]) == pytest.approx([-1.0, 1.0], abs=0.1)
@@ -82,7 +85,10 @@ def test_a_reward_one_step_later_is_discounted_once(algo):
 
 @pytest.mark.parametrize(
     ("algo", "probe"),
-    [(name, "ObsAction") for name in SETTINGS] + [(name, "Action") for name in SETTINGS if name != "rainbow"],
+    matrix_but(
+        [(name, probe) for name in SETTINGS for probe in ("ObsAction", "Action")],
+        *((name, "ObsAction") for name in SETTINGS),
+    ),
 )
 def test_the_right_action_is_found(algo, probe):
     assert greedy_return(trained(algo, probe)) >= 0.95

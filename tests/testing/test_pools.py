@@ -21,7 +21,7 @@ class TestProcess(PoolContract):
     words = ("pool=process", "pool.workers=2")
 
 
-@pytest.mark.slow
+@pytest.mark.matrix  # 12 s for the two actors of each test; `same` and `faults` have Ray in every run of the tests
 @pytest.mark.usefixtures("cluster")
 class TestRay(PoolContract):
     words = ("pool=ray", "pool.workers=2")

@@ -190,7 +190,7 @@ def test_an_update_without_any_of_them_is_right_and_every_run_says_one_line(
         assert caplog.messages == [in_words({change.name: "taken away" for change in CHANGES})]
 
 
-@pytest.mark.slow
+@pytest.mark.matrix
 def test_one_that_makes_an_untested_compiler_fail_is_left_out(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -159,6 +159,7 @@ def twenty_updates(folder):
     return subprocess.Popen([sys.executable, "-c", TWENTY, str(folder)], stdout=subprocess.PIPE, text=True, cwd=tests)
 
 
+@pytest.mark.matrix
 def test_two_processes_that_start_at_once_build_once_and_agree_with_an_older_build_bit_for_bit(
     compiled, artefacts, tmp_path
 ):
