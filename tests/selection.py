@@ -1,5 +1,5 @@
-"""Which cases of a parametrised test run where: the fast part has one of each kind, the slow part one of everything that
-differs, the full matrix all of them."""
+"""Which cases of a parametrised test run where: the fast part has one of each kind, the slow part one of everything
+that differs, the full matrix all of them."""
 
 import pytest
 

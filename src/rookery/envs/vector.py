@@ -25,6 +25,7 @@ SeedOf = Callable[[int, Any], int | None]  # (env, episode) → seed of its rese
 CLOSELY = 16  # observations of each env that get the full check
 DROPS = 100  # dropped episodes in a row until an env that is told to drop is given up
 ENDLESS = 2**62  # the time limit of an env that has none
+Writer = Callable[[int, Any], None]  # of the observation of env i
 
 
 @dataclass(slots=True)
@@ -120,7 +121,7 @@ class VectorEnv(ABC):
         """Close every env."""
 
 
-def closely(receiver: Receiver, i: int, writers: list[Callable[[int, Any], None]]) -> Callable[[int, Any], None]:
+def closely(receiver: Receiver, i: int, writers: list[Writer]) -> Writer:
     """A writer of env i with the full check,
     which gives way to the plain one in `writers` after the first observations.
     """

@@ -28,7 +28,7 @@ from rookery.envs.actions import not_finite, quicken, split
 from rookery.envs.boundary import LARGEST, BadValue, number, reset_problem, step_problem
 from rookery.envs.faults import ERRORS, FaultConfig, Raised, Renewal, failure
 from rookery.envs.told_calls import BEFORE, Call, Settings
-from rookery.envs.vector import DROPS, ENDLESS, SeedOf, Step, VectorEnv, closely, same_spaces
+from rookery.envs.vector import DROPS, ENDLESS, SeedOf, Step, VectorEnv, Writer, closely, same_spaces
 
 log = logging.getLogger(__name__)
 
@@ -59,7 +59,7 @@ class InProcess(VectorEnv):
         self._seed_of, self._drop_bad = seed_of, on_bad == "drop"
         self._split = split(self.action_space)
         self._limits, self._calls = [ENDLESS] * self.num, [env.step for env in envs]
-        self._writers: list[Callable[[int, Any], None]] = [self._receiver.write] * self.num
+        self._writers: list[Writer] = [self._receiver.write] * self.num
         for i, env in enumerate(envs):
             self._put(i, env)
         layers = [env_layers for env in envs if (env_layers := snapshot_layers(env)) is not None]

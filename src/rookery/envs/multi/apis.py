@@ -24,7 +24,6 @@ from rookery.envs.adapters import accepts
 from rookery.envs.boundary import BadValue
 
 ALL = "__all__"
-FIVE_DICTS = [dict] * 5
 
 
 @dataclass(slots=True)
@@ -38,6 +37,7 @@ class Timestep:
     truncated: Sequence[str] = ()
     infos: dict[str, Any] = field(default_factory=dict)
     over: bool = False  # nobody is left
+    plain: bool = False  # most steps: everybody observed, was paid and acts again
 
 
 class ApiAdapter(ABC):
@@ -53,6 +53,7 @@ class ApiAdapter(ABC):
         self.agents = self._names()
         if not self.agents or not all(isinstance(agent, str) for agent in self.agents):
             raise ConfigError(f"{type(env).__name__} has the agents {list(self.agents)}: expected names, at least one")
+        self._everybody = dict.fromkeys(self.agents).keys()
 
     def _names(self) -> tuple[str, ...]:
         return tuple(self.env.possible_agents)
@@ -94,7 +95,8 @@ class Parallel(ApiAdapter):
             _has(agent, {"reward": reward, "terminated": terminated, "truncated": truncated})
         ended = _true(terminated), _true(truncated)
         acting = [agent for agent in there if agent not in ended[0] and agent not in ended[1]]
-        return Timestep(acting, obs, reward, *ended, infos, over=not acting)
+        plain = not (ended[0] or ended[1]) and self._everybody == obs.keys() == reward.keys() == set(acting)
+        return Timestep(acting, obs, reward, *ended, infos, not acting, plain)
 
 
 class Turns(ApiAdapter):
@@ -182,8 +184,10 @@ class Dicts(ApiAdapter):
         obs, reward, terminated, truncated, infos = _five(self.env.step(actions))
         if ALL not in terminated or ALL not in truncated:
             _has(ALL, {"terminated": terminated, "truncated": truncated})
-        if not any(terminated.values()) and not any(truncated.values()) and list(obs) == self._there:
-            return Timestep(self._there, obs, reward, infos=infos)  # most steps: nobody comes, waits or ends
+        if self._everybody == obs.keys() == reward.keys() and not (
+            len(self._there) < len(obs) or any(terminated.values()) or any(truncated.values())
+        ):
+            return Timestep(self._there, obs, reward, (), (), infos, False, True)
         there = [*self._there, *(agent for agent in obs if agent not in self._there)]
         ended = tuple(there if flags[ALL] else _true(flags) for flags in (terminated, truncated))
         self._there = [agent for agent in there if agent not in ended[0] and agent not in ended[1]]
@@ -198,8 +202,10 @@ def _pair(result: Any) -> tuple[Any, Any]:
 
 
 def _five(result: Any) -> tuple[Any, Any, Any, Any, Any]:
-    if result.__class__ is tuple and [part.__class__ for part in result] == FIVE_DICTS:
-        return result  # nearly always; asking for any Mapping is slow
+    if result.__class__ is tuple and len(result) == 5:
+        a, b, c, d, e = result
+        if a.__class__ is b.__class__ is c.__class__ is d.__class__ is e.__class__ is dict:
+            return result  # nearly always; asking for any Mapping is slow
     if not (isinstance(result, tuple) and len(result) == 5 and all(isinstance(part, Mapping) for part in result)):
         raise BadValue(
             f"step returned {_form(result)}, expected (obs, reward, terminated, truncated, info), five dicts by agent"

@@ -32,7 +32,7 @@ from rookery.envs.multi.env import MultiEnv, MultiStep
 from rookery.envs.multi.table import NotFinite, Table
 from rookery.envs.multi.wrapped import in_layers
 from rookery.envs.told_calls import BEFORE, Call, Settings
-from rookery.envs.vector import DROPS, SeedOf, Step
+from rookery.envs.vector import DROPS, SeedOf, Step, closely
 
 log = logging.getLogger(__name__)
 
@@ -61,6 +61,9 @@ class Agents(MultiEnv):
         self.envs, self._drop_bad = list(envs), on_bad == "drop"
         self._first = first  # number of the first of these envs, if others are elsewhere
         self.receivers = {agent: Receiver(space, self.obs_spec[agent], self.num) for agent, space in obs_spaces.items()}
+        self.writers = {agent: [receiver.write] * self.num for agent, receiver in self.receivers.items()}
+        for agent, writers in self.writers.items():
+            writers[:] = [closely(self.receivers[agent], i, writers) for i in range(self.num)]
         self.obs = {agent: receiver.obs for agent, receiver in self.receivers.items()}
         self.out = MultiStep({agent: self._holes(obs) for agent, obs in self.obs.items()})
         self._same_agents(adapters)
@@ -126,19 +129,22 @@ class Agents(MultiEnv):
         self._check(action)
         acts = {agent: self._split[agent](rows) for agent, rows in action.items()}
         self.out.clear()
-        count, plain, tables = self.num if steps is None or steps > self.num else max(steps, 0), True, self._tables
+        plain, everyone, tables, logs = True, self.everyone, self._tables, self._logs
+        count = self.num if steps is None or steps > self.num else max(steps, 0)
         for i in range(count):
             if episodes is not None and len(self.out.ended) >= episodes:
                 count = i
                 break
-            actions = {agent: rows[i] for agent, rows in acts.items() if self.everyone or self.acting[agent][i]}
+            table, actions = tables[i], {agent: rows[i] for agent, rows in acts.items()}
+            if not everyone:
+                actions = {agent: act for agent, act in actions.items() if self.acting[agent][i]}
             for agent in actions:
-                self._logs[agent].add(i, tables[i].seats[agent].actions, action[agent])
+                logs[agent].add(i, table.seats[agent].actions, action[agent])
             try:
-                plain = tables[i].step(actions) and plain
+                plain = table.step(actions) and plain
             except NotFinite as error:
                 plain = False
-                self._bad(tables[i], error, action)
+                self._bad(table, error, action)
             except EnvError as error:
                 self._blame(error, i, action)
                 raise

@@ -110,11 +110,12 @@ class MultiEnv(ABC):
             raise UsageError(
                 f"step got a {type(action).__name__}, expected a dict: agent → its actions [{self.num}, …]"
             )
+        everyone = self.everyone and action.keys() == self.acting.keys()
         for agent in action:
             if agent not in self.acting:
                 hint = did_you_mean(str(agent), self.agents)
                 raise UsageError(f"step got an action of {agent!r}, who is none of {list(self.agents)}.{hint}")
-            if not self.acting[agent].any():
+            if not everyone and not self.acting[agent].any():
                 now = [name for name, acting in self.acting.items() if acting[0]]
                 raise UsageError(
                     f"step got an action of {agent!r}, but it is not its turn in any env: {now} must act "
@@ -122,7 +123,7 @@ class MultiEnv(ABC):
                 )
             if problem := shape_problem(action[agent], self.action_spec[agent], self.num):
                 raise UsageError(f"the actions of {agent!r} in {self.name} have {problem} ({self.num} envs)")
-        for agent, acting in self.acting.items():
+        for agent, acting in () if everyone else self.acting.items():
             if agent not in action and acting.any():
                 place = self._place(int(acting.argmax()), agent)
                 raise UsageError(f"step got no action of {agent!r}, who must act ({place})")

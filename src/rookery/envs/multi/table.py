@@ -23,7 +23,7 @@ from rookery.envs.boundary import LARGEST, BadValue, Receiver, number
 from rookery.envs.faults import ERRORS
 from rookery.envs.multi.apis import ApiAdapter, Timestep
 from rookery.envs.multi.env import MultiStep
-from rookery.envs.vector import CLOSELY
+from rookery.envs.vector import Step, Writer
 
 
 class NotFinite(EnvError):
@@ -37,6 +37,7 @@ class Owner(Protocol):
     agents: tuple[str, ...]
     acting: dict[str, np.ndarray]
     receivers: dict[str, Receiver]
+    writers: dict[str, list[Writer]]  # per env
     out: MultiStep
 
 
@@ -73,17 +74,18 @@ class Table:
         self.adapter, self.index, self.owner = adapter, index, owner
         self._place = f"env {first + index} of worker {worker} ({owner.name})"  # first: number of the owner's first env
         self.seats: dict[str, Seat] = {}
+        self._columns: list[tuple[str, Seat, list[Writer], Step]] = []  # agent, seat, who writes its obs, its rows
         self.episode, self.length = 0, 0  # length: env steps of the running episode
         self.seed: int | None = None
         self._seed_of = seed_of
-        self._closely = dict.fromkeys(owner.agents, CLOSELY)  # observations that still get the full check
         self.drops = 0  # episodes in a row that had to be dropped
         self.busy = self.resetting = False  # for the watchdog: whether the env's own code is running
 
     def begin(self, episode: int, seed: int | None = None) -> None:
         """Reset the env; `seed` is given when a saved episode is replayed."""
         self.episode, self.length = episode, 0
-        self.seats = {agent: Seat() for agent in self.owner.agents}
+        owner, self.seats = self.owner, {agent: Seat() for agent in self.owner.agents}
+        self._columns = [(a, seat, owner.writers[a], owner.out.agents[a]) for a, seat in self.seats.items()]
         self.seed = self._seed_of(episode) if seed is None else seed
         for acting in self.owner.acting.values():
             acting[self.index] = False
@@ -101,8 +103,6 @@ class Table:
     def step(self, actions: dict[str, Any]) -> bool:
         """One step with the actions of those who must act. Whether it was *plain*: everybody acted, got a reward and
         must act again."""
-        for agent in actions:
-            self.seats[agent].actions += 1
         self.length += 1
         self.busy = True
         try:
@@ -111,31 +111,34 @@ class Table:
             raise self.failed(error, actions=actions) from error
         finally:
             self.busy = False
-        plain = not (timestep.terminated or timestep.truncated or timestep.over) and len(actions) == len(self.seats)
-        plain = plain and self.seats.keys() == timestep.obs.keys() == timestep.reward.keys() == set(timestep.acting)
-        if plain and (self.adapter.limit is None or self.length < self.adapter.limit):
+        limit = self.adapter.limit
+        if timestep.plain and len(actions) == len(self._columns) and (limit is None or self.length < limit):
             self._go_on(timestep)
             return True
-        for agent, out in self.owner.out.agents.items():
+        for agent, seat, _, out in self._columns:
             out.hole(self.index)
             if agent in actions:
-                self.seats[agent].waiting, self.seats[agent].earned = True, 0.0
+                seat.actions, seat.waiting, seat.earned = seat.actions + 1, True, 0.0
                 self.owner.acting[agent][self.index] = False
         self._settle(timestep)
         return False
 
     def _go_on(self, timestep: Timestep) -> None:
-        """What `_settle` does with a plain step, at a third of its price: whoever acted acts again."""
-        i, owner = self.index, self.owner
-        for agent, seat in self.seats.items():
-            reward, info, out = timestep.reward[agent], timestep.infos.get(agent), owner.out.agents[agent]
+        """What `_settle` does with a plain step, at a fraction of its price: whoever acted acts again."""
+        i = self.index
+        for agent, seat, writers, out in self._columns:
+            reward, info = timestep.reward[agent], timestep.infos.get(agent)
             if reward.__class__ is not float or not -LARGEST <= reward <= LARGEST:
                 reward = self._sound(agent, reward, 0.0)
+            try:
+                writers[i](i, timestep.obs[agent])
+            except BadValue as error:
+                raise self.failed(error, agent) from error
+            seat.actions += 1
             seat.total += reward
             seat.seen = True
-            self._write(agent, timestep.obs[agent])
             out.reward[i] = reward
-            out.infos[i] = info if isinstance(info, dict) else {}  # type: ignore[index]
+            out.infos[i] = info if info.__class__ is dict else {}  # type: ignore[index]
 
     def _settle(self, timestep: Timestep) -> None:
         """Bring what the env said into the seats: pay, let go, then end the episode or give the turn."""
@@ -233,14 +236,10 @@ class Table:
         return EpisodeEnd(self.index, self.episode, self.seed, self.length, total, *ways, info)
 
     def _write(self, agent: str, obs: Any) -> None:
-        receiver = self.owner.receivers[agent]
         try:
-            receiver.write(self.index, obs)
+            self.owner.writers[agent][self.index](self.index, obs)
         except BadValue as error:
             raise self.failed(error, agent) from error
-        if self._closely[agent]:
-            self._closely[agent] -= 1
-            receiver.look_closely(self.index)
 
     # --- what is wrong ---
 
