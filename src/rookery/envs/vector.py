@@ -25,6 +25,7 @@ SeedOf = Callable[[int, Any], int | None]  # (env, episode) → seed of its rese
 CLOSELY = 16  # observations of each env that get the full check
 DROPS = 100  # dropped episodes in a row until an env that is told to drop is given up
 ENDLESS = 2**62  # the time limit of an env that has none
+AGENT = "agent"  # of an env that has no name for it
 Writer = Callable[[int, Any], None]  # of the observation of env i
 
 
@@ -67,6 +68,7 @@ class VectorEnv(ABC):
     given_up: int = 0  # envs that failed too often: their rows are holes for ever
     wants_infos: bool = False  # set by whoever reads `Step.infos`: otherwise they do not travel between processes
     pids: tuple[int, ...] = ()  # of processes that step the envs, if others than this one do
+    agent: str = AGENT  # what its only agent is called at a table
 
     def __init__(self, num: int, obs_space: gymnasium.Space, action_space: gymnasium.Space, name: str):
         self.num = num

@@ -12,10 +12,11 @@ from rookery.core import registry
 from rookery.core.errors import ConfigError
 from rookery.core.rng import Streams
 from rookery.core.system.cpus import cpu_quota
-from rookery.envs.builders.multi import ENGINES, around_agents, spoken, together
+from rookery.envs.builders.multi import ENGINES, alone, around_agents, spoken, together
 from rookery.envs.builders.single import Factory, Purpose, name_of, single
 from rookery.envs.config import EnvConfig
 from rookery.envs.engines.inprocess import InProcess
+from rookery.envs.multi.apis import OnlyAgent
 from rookery.envs.multi.engine import Agents
 from rookery.envs.multi.env import MultiEnv
 from rookery.envs.multi.one_agent import at_table
@@ -43,7 +44,10 @@ class Group:
         """Env i."""
         make: Any = together if self.several else single
         places = {"purpose": self.purpose, "worker": self.worker, "index": i, "count": self.count}
-        return make(self.config, factory=self.factory, **places)
+        env = make(self.config, factory=self.factory, **places)
+        if self.several and spoken(env, self.config.api) == "dict" and OnlyAgent.fits(env):
+            return alone(env, self.config, self.purpose)
+        return env
 
     def __call__(self, start: int, stop: int, first: Any = None) -> InProcess | Agents:
         """Envs `start` to `stop` − 1 in this process; `first`: the first of them, if it is there already."""
@@ -51,8 +55,11 @@ class Group:
         envs = [self.one(start) if first is None else first, *(self.one(i) for i in range(start + 1, stop))]
         config, name = self.config, name_of(self.config, self.factory)
         own: dict[str, Any] = {"name": name, "worker": self.worker, "on_bad": config.on_bad, "first": start}
-        if not self.several:
-            return InProcess(envs, self.seed_of, **own, faults=config.faults, remake=self.one)
+        only = getattr(envs[0], "unwrapped", None)
+        if not self.several or isinstance(only, OnlyAgent):
+            engine = InProcess(envs, self.seed_of, **own, faults=config.faults, remake=self.one)
+            engine.agent = only.agent if isinstance(only, OnlyAgent) else engine.agent
+            return engine
         own |= {"max_episode_steps": config.max_episode_steps, "wrappers": around_agents(config, self.purpose)}
         return ENGINES[spoken(envs[0], config.api)](envs, self.seed_of, **own)
 

@@ -72,5 +72,4 @@ def make_multi(
     """`count` envs of one worker. Env i is reset for its episode e with `streams.seed_of(purpose, worker, i, e)`."""
     group = Group(config, purpose, streams, worker, count, factory, registry.imported(), several=True)
     env = group.watched() if config.workers.mode == "inline" else in_processes(group)
-    assert isinstance(env, MultiEnv)
-    return env
+    return at_table(env)

@@ -9,10 +9,13 @@ import warnings
 from types import ModuleType
 from typing import Any
 
+import gymnasium
+
 from rookery.core import registry
 from rookery.core.errors import ConfigError
 from rookery.envs.builders.single import Factory, Purpose, arguments, called, wrappers_for
 from rookery.envs.config import SEVERAL, EnvConfig, Wrappers
+from rookery.envs.multi.apis import OnlyAgent
 from rookery.envs.multi.engine import Agents, DictAgents, ParallelAgents, TurnAgents
 from rookery.envs.multi.wrapped import sorted_out
 from rookery.envs.wrappers import wrap
@@ -45,6 +48,14 @@ def together(
     env = called(target, config.id or repr(target), arguments(config, places), places, by_name=True)
     spoken(env, config.api)
     return wrap(env, chosen)
+
+
+def alone(env: Any, config: EnvConfig, purpose: Purpose) -> gymnasium.Env:
+    """A dict env with one agent as an ordinary env, in what else would be put around its agent."""
+    only: gymnasium.Env = OnlyAgent(env)
+    if config.max_episode_steps is not None:
+        only = gymnasium.wrappers.TimeLimit(only, config.max_episode_steps)
+    return wrap(only, around_agents(config, purpose))
 
 
 def around_agents(config: EnvConfig, purpose: Purpose) -> Wrappers:

@@ -5,7 +5,7 @@
     Dicts      reset() -> (obs, info), step(actions) -> (obs, reward, terminated, truncated, info), all dicts by agent:
                who observed must
                act next, whoever did not waits; `terminated` and `truncated` have the entry "__all__", which speaks for
-               everybody
+               everybody; with one agent: OnlyAgent
 
 Nothing here imports PettingZoo: an env only has to behave like one of its envs.
 """
@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import gymnasium
 from gymnasium import spaces
 
 from rookery.core.errors import ConfigError
@@ -193,6 +194,55 @@ class Dicts(ApiAdapter):
         self._there = [agent for agent in there if agent not in ended[0] and agent not in ended[1]]
         acting = [agent for agent in obs if agent in self._there]
         return Timestep(acting, obs, reward, ended[0], ended[1], infos, over=not self._there)
+
+
+class OnlyAgent(gymnasium.Env):
+    """An env that answers with dicts, but for one agent alone, as an ordinary env: nobody else could act, so that it
+    must act in every step. It needs no table, whose price would be that of CartPole."""
+
+    def __init__(self, env: Any):
+        adapter = Dicts(env)
+        (self.agent,) = adapter.agents
+        self.env, self._last = env, None
+        self.observation_space, self.action_space = adapter.spaces(self.agent)
+        self._seeded = accepts(env.reset, "seed")
+
+    @classmethod
+    def fits(cls, env: Any) -> bool:
+        """Whether a dict env has one agent."""
+        return len(getattr(env, "possible_agents", getattr(env, "observation_spaces", ()))) == 1
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        if not self._seeded and hasattr(self.env, "seed"):
+            self.env.seed(seed)
+        obs, infos = _pair(self.env.reset(seed=seed) if self._seeded else self.env.reset())
+        self._last = self._own(obs, over=False)
+        return self._last, infos.get(self.agent, {})
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        agent = self.agent
+        obs, reward, terminated, truncated, infos = _five(self.env.step({agent: action}))
+        if ALL not in terminated or ALL not in truncated:
+            _has(ALL, {"terminated": terminated, "truncated": truncated})
+        ended = terminated[ALL] or terminated.get(agent, False), truncated[ALL] or truncated.get(agent, False)
+        self._last = obs[agent] if len(obs) == 1 and agent in obs else self._own(obs, over=ended[0] or ended[1])
+        return self._last, reward.get(agent, 0.0), *ended, infos.get(agent, {})
+
+    def _own(self, obs: Mapping[str, Any], over: bool) -> Any:
+        """Its observation; at the end, if it was given none, that on which it acted."""
+        if others := [name for name in obs if name != self.agent]:
+            raise BadValue(f"it speaks of an agent {others[0]!r}, but its agents are [{self.agent!r}]")
+        if self.agent not in obs and not over:
+            raise BadValue(f"nobody must act and the episode is not over; [{self.agent!r}] would wait for ever")
+        return obs.get(self.agent, self._last)
+
+    def close(self) -> None:
+        getattr(self.env, "close", lambda: None)()
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_") or name == "env":
+            raise AttributeError(name)
+        return getattr(self.env, name)
 
 
 def _pair(result: Any) -> tuple[Any, Any]:

@@ -1,4 +1,5 @@
-"""OneAgent: a VectorEnv at the table, as an env whose only agent is called `agent`. AsVector: the way back.
+"""OneAgent: a VectorEnv at the table, as an env whose only agent is called `agent`, or as the env calls it. AsVector:
+the way back.
 
 Nothing is copied, nothing is decided here.
 """
@@ -11,8 +12,6 @@ from typing import Any
 from rookery.core.tree import Tree
 from rookery.envs.multi.env import MultiEnv, MultiStep
 from rookery.envs.vector import Step, VectorEnv
-
-AGENT = "agent"
 
 
 def _of(owner: str, name: str) -> Any:
@@ -29,32 +28,33 @@ class OneAgent(MultiEnv):
 
     def __init__(self, vector: Any):
         """A VectorEnv; one that steps a worker's envs has `begin` and `episodes`, too."""
-        super().__init__(vector.num, {AGENT: vector.obs_space}, {AGENT: vector.action_space}, vector.name)
-        self.vector = vector
+        agent = vector.agent
+        super().__init__(vector.num, {agent: vector.obs_space}, {agent: vector.action_space}, vector.name)
+        self.vector, self._agent = vector, agent
         self._out = MultiStep({})
         self._look(vector.obs)
 
     def _look(self, obs: Tree) -> None:
         """Whoever is busy does not act."""
-        self.obs[AGENT] = obs
+        self.obs[self._agent] = obs
         busy = self.vector.busy
         self.everyone = busy is None or not busy.any()
-        self.acting[AGENT][:] = True if busy is None else ~busy
+        self.acting[self._agent][:] = True if busy is None else ~busy
 
     def reset(self) -> None:
         self._look(self.vector.reset())
 
     def step(self, action: dict[str, Tree], steps: int | None = None, episodes: int | None = None) -> MultiStep:
-        step, out = self.vector.step(action[AGENT], steps, episodes), self._out
-        out.agents[AGENT], out.ended, out.stepped = step, step.ended, step.valid if step.marked else None
+        step, out = self.vector.step(action[self._agent], steps, episodes), self._out
+        out.agents[self._agent], out.ended, out.stepped = step, step.ended, step.valid if step.marked else None
         if step.busy is None:
-            self.obs[AGENT] = step.obs
+            self.obs[self._agent] = step.obs
         else:
             self._look(step.obs)
         return out
 
     def summary(self, out: MultiStep) -> Step:
-        return out.agents[AGENT]
+        return out.agents[self._agent]
 
     def call(self, name: str, *args: Any, **kwargs: Any) -> list[Any]:
         return self.vector.call(name, *args, **kwargs)
@@ -66,7 +66,7 @@ class OneAgent(MultiEnv):
         return self.vector.state()
 
     def restore(self, state: dict[str, Any]) -> None:
-        self.vector.restore(state)
+        self.vector.restore(_without_table(state, self._agent))
         self.renewed = self.vector.renewed
         self._look(self.vector.obs)
 
@@ -89,6 +89,7 @@ class AsVector(VectorEnv):
         """`table.out` is what every step of it gives."""
         (agent,) = table.agents
         super().__init__(table.num, table.obs_spaces[agent], table.action_spaces[agent], table.name)
+        self.agent = agent
         self.table, self.renewed, self._agent, self._out = table, table.renewed, agent, table.out.agents[agent]
 
     def reset(self) -> Tree:
@@ -115,6 +116,16 @@ class AsVector(VectorEnv):
 
     exactness, given_up, pids = (_of("table", name) for name in ("exactness", "given_up", "pids"))
     wants_infos, renewals = (_of("table", name) for name in ("wants_infos", "renewals"))
+
+
+def _without_table(state: dict[str, Any], agent: str) -> dict[str, Any]:
+    """Before 0.2 an only agent that had a name sat at a table, and its envs were saved so."""
+    envs = {
+        i: saved | {"total": saved["totals"][agent]} | {k: saved[k][agent] for k in ("obs", "actions") if k in saved}
+        for i, saved in state.get("envs", {}).items()
+        if "totals" in saved
+    }
+    return state | {"envs": state["envs"] | envs} if envs else state
 
 
 def at_table(env: VectorEnv | MultiEnv) -> MultiEnv:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from rookery.core.chunk import MAIN
-from rookery.envs.multi.one_agent import AGENT
+from rookery.envs.vector import AGENT
 
 
 @dataclass(frozen=True, slots=True)
