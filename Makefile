@@ -24,6 +24,7 @@ $(STAMP): pyproject.toml constraints.txt
 train: $(STAMP)  ## train the default preset, with a live view
 	@$(BIN)/rookery train cartpole-ppo
 
+# Slow tests wait much for processes and clocks: three at once keep two cores busy.
 # Each part says its name first, so that a log tells where it is. A part that needs what a machine may lack (a browser, EGL) is
 # to say so in its line; today none does.
 check: $(STAMP)  ## format, lint, types, import rules, fast tests
@@ -42,7 +43,7 @@ fast: $(STAMP)   ## the fast tests alone
 
 test: check     ## everything that CI runs
 	@echo "== slow tests (kills, faults, learning, pools, compiled updates, pages and examples)"
-	@$(PYTEST) -m "slow and not matrix" tests
+	@$(PYTEST) -n 3 -m "slow and not matrix" tests
 
 test-all: check ## the full matrix, with the extras it needs
 	@$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e ".[dev,envpool]"

@@ -31,6 +31,7 @@ from words import CLOCKS, GENERAL, KNOBS, STORES
 
 from rookery.core.config.fields import comments_of, keys_of
 from rookery.run.config.resolve import models_of
+from rookery.run.experiment.resume import CHANGEABLE
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "src" / "rookery" / "zoo" / "results.json"
@@ -117,7 +118,13 @@ def compiled_algorithms() -> str:
     return table(["algorithm", "compiles"], rows)
 
 
+def changeable() -> str:
+    keys = (f"`{key}*`" if key.endswith(".") else f"`{key}`" for key in CHANGEABLE)
+    return ", ".join(keys) + ".\n"
+
+
 PARTS: dict[str, Callable[[], str]] = {
+    "changeable": changeable,
     "results": results,
     "results-all": all_results,
     "speed": lambda: bench_tables.short(SPEED, table),

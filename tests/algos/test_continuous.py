@@ -23,7 +23,6 @@ from rookery.learning.compiled.build import trace
 from rookery.learning.group.all_reduce import row_axis
 from rookery.learning.update_words import Eager
 from rookery.nets import BatchRenorm, ModelConfig
-from selection import slow_but
 
 ONE = spec_of(spaces.Box(-1, 1, (1,), np.float32))
 SHAPED = spec_of(spaces.Box(-1, 1, (2, 2), np.float32))
@@ -381,7 +380,8 @@ def by_trace(it, name, batch):
     return inputs
 
 
-@pytest.mark.parametrize("name", slow_but(CASES, "td3"))  # a trace takes seconds
+@pytest.mark.slow  # a trace takes seconds; the fast part has that of DQN
+@pytest.mark.parametrize("name", CASES)
 def test_the_traced_update_equals_the_eager_one(name):
     eager, traced = learner(CASES[name]()), learner(CASES[name]())
     for i in range(3):  # moments, targets and statistics that are not fresh

@@ -22,6 +22,7 @@ def cli(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> Cli:
     return cli
 
 
+@pytest.mark.slow
 def test_json_is_one_object_and_nothing_is_left_behind(cli: Cli, tmp_path: Path) -> None:
     code, out, err = cli("doctor", "cartpole-dqn", *QUICK, "--json")
     found = json.loads(out)

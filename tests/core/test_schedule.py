@@ -156,3 +156,17 @@ def test_the_json_schema_allows_a_number_and_an_object() -> None:
 def test_a_schedule_cannot_be_changed() -> None:
     with pytest.raises(ValidationError, match="frozen"):
         read(1.0).start = 2.0
+
+
+@pytest.mark.parametrize(
+    ("schedule", "rises", "text"),
+    [
+        (Schedule(start=0.1), False, "constant, 0.1"),
+        (Schedule(kind="linear", start=1.0, end=0.05, steps=10), False, "linear, 1 → 0.05"),
+        (Schedule(kind="linear", start=0.05, end=1.0, steps=10), True, "linear, 0.05 → 1"),
+        (Schedule(kind="piecewise", points=((0, 1.0), (5, 0.1), (9, 0.2))), True, "piecewise, 1 → 0.1 → 0.2"),
+    ],
+)
+def test_a_schedule_knows_whether_it_rises_and_tells_its_values(schedule, rises, text):
+    assert schedule.rises is rises
+    assert str(schedule) == text

@@ -2,6 +2,8 @@
 
 import json
 
+import pytest
+
 from docs.pages import ROOT, build, figure
 
 RUNS = [
@@ -31,6 +33,7 @@ def test_without_curves_nothing_is_drawn_and_nothing_is_out_of_date(tmp_path):
     assert figure.stale(tmp_path / "none", picture) == []
 
 
+@pytest.mark.slow
 def test_pictures_are_current_until_a_curve_changes(tmp_path):
     curves, picture = tmp_path / "data", tmp_path / "images" / "curves.svg"
     for preset in ("a-dqn", "b-ppo", "c-sac", "d-dqn"):

@@ -91,6 +91,7 @@ def test_it_learns_which_action_an_observation_asks_for(example):
     assert greedy_return(trainer) == 1.0
 
 
+@pytest.mark.slow
 def test_the_command_line_trains_it_and_a_resumed_run_ends_with_the_same_bits(example, tmp_path, capsys):
     words = ["train", "-c", str(FILE), *TINY, "checkpoint.every_steps=100"]
     assert run([*words, "train.max_steps=400", "--out", str(tmp_path / "straight")]) == 0

@@ -18,6 +18,7 @@ from rookery.core import registry
 from rookery.run.checkpoints.manifest import commit_text
 from rookery.run.config.config import flat
 from rookery.run.config.resolve import load_config
+from selection import slow_but
 
 # --- the config ---
 
@@ -180,7 +181,7 @@ def test_an_env_whose_every_step_is_bad_is_given_up_even_if_bad_episodes_are_dro
     assert "100 episodes in a row had to be dropped" in ended.err
 
 
-@pytest.mark.parametrize("algo", ["dqn", "ppo", "sac"])
+@pytest.mark.parametrize("algo", slow_but(["dqn", "ppo", "sac"], "dqn"))
 def test_an_env_that_reuses_its_array_trains_to_the_same_weights_as_one_that_does_not(
     cli: Cli, tmp_path: Path, algo: str
 ) -> None:

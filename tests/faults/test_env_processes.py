@@ -189,13 +189,19 @@ def test_a_long_name_of_the_temporary_folder_is_no_obstacle(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("start", ["spawn", "forkserver"])
-def test_a_script_without_a_main_guard_is_told_so(tmp_path, start):
-    changes = ["env.workers=subprocess", f"env.workers.start={start}", "env.workers.processes=1"]
+@pytest.mark.parametrize(
+    ("option", "changes"),
+    [
+        ("env.workers.start", ["env.workers=subprocess", "env.workers.start=spawn", "env.workers.processes=1"]),
+        ("env.workers.start", ["env.workers=subprocess", "env.workers.start=forkserver", "env.workers.processes=1"]),
+        ("pool.start", ["pool=process", "pool.start=spawn", "pool.workers=2"]),
+    ],
+)
+def test_a_script_without_a_main_guard_is_told_so(tmp_path, option, changes):
     (tmp_path / "script.py").write_text(SCRIPT.format(stumbles=False, words=words(*changes), call="main()"))
     done = finished([sys.executable, "script.py"], tmp_path)
     assert done.returncode == 1
-    assert 'must stand under `if __name__ == "__main__":`, or set env.workers.start=fork' in done.stderr
+    assert 'must stand under `if __name__ == "__main__":`, or set ' + option + "=fork" in done.stderr
     assert not (tmp_path / "run").exists()
 
 

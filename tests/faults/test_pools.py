@@ -35,13 +35,13 @@ def trainer_of(kind, *words, algo="ppo"):
 
 def watched(trainer):
     """Rows per worker, looked at as they are taken: numbered by their env, none twice, none linked wrongly."""
-    found, take = [Rows(2), Rows(2)], trainer._take
+    found, take = [Rows(2), Rows(2)], trainer._store
 
     def look(worker, chunks):
         found[worker].take(chunks["main"])
         take(worker, chunks)
 
-    trainer._take = look
+    trainer._store = look
     return found
 
 
@@ -69,13 +69,13 @@ def test_steps_are_counted_exactly_once_though_workers_are_killed_at_random_mome
         state = trainer.state()
     with trainer_of("process", algo=algo) as other:
         other.restore(state)
-        take = other._take
+        take = other._store
 
         def look(worker, chunks):
             found[worker].take(chunks["main"])
             take(worker, chunks)
 
-        other._take = look
+        other._store = look
         for _ in range(6):
             other.round()
         checked(other, found)

@@ -372,6 +372,7 @@ def test_an_engine_that_cannot_be_restored_begins_new_episodes(tmp_path):
     assert "begins new episodes" in b.exact()
 
 
+@pytest.mark.slow
 def test_a_run_that_fell_back_before_its_first_update_can_be_resumed(tmp_path):
     register("encoder", "dropping", Dropping)
     mode = {"mode": "auto", "compile_after": 1, "cache": str(tmp_path / "cache")}

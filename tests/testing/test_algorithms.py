@@ -34,7 +34,16 @@ WORDS = {
     "trpo": (*ROLLOUT, "algo.minibatches=2"),
 } | dict.fromkeys(("crossq", "ddpg", "sac", "td3"), BOX)
 CONTINUOUS = ("crossq", "ddpg", "redq", "sac", "td3", "tqc")
-ALWAYS = ("dqn", "impala", "ppo", "r2d2", "rainbow", "sac", "td3", "trpo")  # one of each kind; the others are slow
+ALWAYS = (
+    "dqn",
+    "impala",
+    "ppo",
+    "r2d2",
+    "rainbow",
+    "sac",
+    "td3",
+    "trpo",
+)  # one of each kind; the others in the full matrix
 NAMES = [entry.name for entry in registry.entries("algo") if entry.where.startswith("rookery.")]
 
 
@@ -49,7 +58,7 @@ def members(name: str) -> dict[str, object]:
 
 for _name in NAMES:
     _suite = type(f"Test{named(_name)}", (AlgorithmContract,), members(_name))
-    globals()[_suite.__name__] = _suite if _name in ALWAYS else pytest.mark.slow(_suite)
+    globals()[_suite.__name__] = _suite if _name in ALWAYS else pytest.mark.matrix(_suite)
 
 
 @pytest.mark.slow

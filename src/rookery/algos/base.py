@@ -55,13 +55,9 @@ class AlgoConfig(Section):
         for name, schedule in self:
             if isinstance(schedule, Schedule):
                 high = 1.0 if name in self.shares else math.inf
-                values = [v for _, v in schedule.points] or [
-                    schedule.start,
-                    *([] if schedule.end is None else [schedule.end]),
-                ]
-                if not all(0.0 <= value <= high for value in values):
+                if not all(0.0 <= value <= high for value in schedule.values):
                     wanted = "between 0 and 1" if name in self.shares else "not negative"
-                    raise ValueError(f"algo.{name}: expected values that are {wanted}, got {values}")
+                    raise ValueError(f"algo.{name}: expected values that are {wanted}, got {schedule.values}")
         return self
 
 

@@ -100,6 +100,19 @@ class Schedule(BaseModel):
             )
         return self.model_copy(update={"steps": max(int(total_steps), 1)})
 
+    @property
+    def values(self) -> list[float]:
+        """At its turning points, in order."""
+        return [value for _, value in self.points] or [v for v in (self.start, self.end) if v is not None]
+
+    @property
+    def rises(self) -> bool:
+        """Whether it is anywhere higher than it was before."""
+        return any(later > earlier for earlier, later in pairwise(self.values))
+
+    def __str__(self) -> str:
+        return f"{self.kind}, {' → '.join(f'{value:g}' for value in self.values)}"
+
     def at(self, step: float) -> float:
         """The value after `step` env steps."""
         if self.kind == "constant":

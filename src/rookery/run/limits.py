@@ -46,7 +46,10 @@ def limit_reached(train: TrainConfig, steps: int, updates: int, episodes: int, s
     for name, count in counts.items():
         limit = getattr(train, name)
         if limit is not None and count >= limit:
-            return f"train.{name}={limit:g} reached" if name == "max_seconds" else f"train.{name}={limit} reached"
+            if name != "max_seconds":
+                return f"train.{name}={limit} reached"
+            early = "" if updates else " before the first update: raise it, or let learning begin earlier"
+            return f"train.{name}={limit:g} reached{early}"
     return None
 
 

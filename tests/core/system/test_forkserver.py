@@ -4,6 +4,8 @@ import subprocess
 import sys
 import time
 
+import pytest
+
 DYING = """
 import os, sys, time
 from rookery.core.system import forkserver
@@ -24,6 +26,7 @@ def test_the_folder_goes_also_if_a_killed_parent_is_not_quite_dead_when_the_serv
     assert not folder.exists()
 
 
+@pytest.mark.slow
 def test_a_parent_that_lives_on_keeps_its_folder(tmp_path):
     folder = tmp_path / "pymp"
     folder.mkdir()

@@ -62,7 +62,7 @@ def test_small_results_on_the_stack(tmp_path, allocations):
         assert agree(run(given(24, seed)), update(*given(24, seed)))
 
 
-@pytest.mark.slow
+@pytest.mark.matrix
 def test_large_results_are_tensors(tmp_path, allocations):
     size = 520
     assert size**2 > MOST

@@ -165,6 +165,7 @@ class Normed(Toy):
         }
 
 
+@pytest.mark.slow
 def test_what_cannot_be_shared_is_refused_in_a_sentence(made):
     with pytest.raises(ConfigError, match=r"learning\.learners=2: 1 of network 'q' is a SyncBatchNorm"):
         made(Normed)

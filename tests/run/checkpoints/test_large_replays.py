@@ -14,6 +14,7 @@ from rookery import Callback, Experiment
 from rookery.cli.main import run
 from rookery.core.errors import ConfigError
 from rookery.data import Replay
+from selection import slow_but
 
 WORDS = ["train.max_steps=600", "checkpoint.every_steps=200", "store.min_fill=64", "store.updates_per_step=0.2"]
 WORDS += ["learning.mode=eager", "model.hidden=[8]", "log.sinks=[jsonl]", "log.every_steps=100"]
@@ -50,7 +51,9 @@ def straight_and_resumed(folder: Path, words: list[str], **what: Any) -> tuple[d
     return straight.summary, again.summary
 
 
-@pytest.mark.parametrize(("algo", "env"), [("dqn", "CartPole-v1"), ("sac", "Pendulum-v1")])
+@pytest.mark.parametrize(
+    ("algo", "env"), slow_but([("dqn", "CartPole-v1"), ("sac", "Pendulum-v1")], ("dqn", "CartPole-v1"))
+)
 def test_a_run_with_demonstrations_resumes_exactly_and_learns_from_them(tmp_path: Path, algo: str, env: str) -> None:
     file = record(env, tmp_path / "demonstrations")
     words = [*WORDS, f"store.demonstrations={file}", "store.batch_size=32"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rookery.core.config.layers import SHORT, Layer
@@ -11,6 +11,16 @@ from rookery.core.config.yaml import KeyPath, read_value
 from rookery.core.errors import ConfigError
 
 COMMAND_LINE = "command line"
+Overrides = Sequence[str] | Mapping[str, Any]  # ["algo.lr=1e-3"], or {"algo.lr": 1e-3}
+
+
+def as_texts(overrides: Overrides) -> list[str]:
+    """`key=value` texts, as they are parsed; of a dict, whose values are taken as they are."""
+    if isinstance(overrides, str):
+        return [overrides]
+    if not isinstance(overrides, Mapping):
+        return list(overrides)
+    return [override(str(key), value) for key, value in overrides.items()]
 
 
 def parse_overrides(overrides: Sequence[str], source: str = COMMAND_LINE) -> Layer:
@@ -44,4 +54,7 @@ def parse_override(text: str) -> tuple[KeyPath, Any]:
 
 def override(key: str, value: Any) -> str:
     """The text that `parse_override` reads back to (key, value), for callers that have the value already."""
-    return f"{key}={json.dumps(value, ensure_ascii=False)}"
+    try:
+        return f"{key}={json.dumps(value, ensure_ascii=False)}"
+    except TypeError as error:
+        raise ConfigError(f"{key}: expected numbers, text, lists and mappings, got {value!r} ({error}).") from None

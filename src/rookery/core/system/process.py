@@ -21,7 +21,7 @@ STARTING = 300.0  # seconds for a process to import torch and make what it is fo
 GUARD = (
     "a script that starts worker processes is imported by them: "
     'what it does must stand under `if __name__ == "__main__":`, '
-    "or set env.workers.start=fork"
+    "or set {option}=fork"
 )
 
 
@@ -33,12 +33,13 @@ class Process:
     """A child process and the pipe to it. `serve(pipe, parent, *made_of)` is its life."""
 
     title = "worker"
+    option = "env.workers.start"  # how it is started
     daemon = False  # a daemon may have no children, and goes with its parent
     preload: tuple[str, ...] = ()  # modules that all children need
 
     def __init__(self, number: int, start: str, serve: Callable[..., None], made_of: tuple[Any, ...]):
         if getattr(multiprocessing.current_process(), "_inheriting", False):
-            raise UsageError(GUARD)
+            raise UsageError(GUARD.format(option=self.option))
         self.number, self._serve, self._made_of = number, serve, made_of
         self._context: Any = multiprocessing.get_context(start)
         self._served = start == "forkserver"
@@ -65,7 +66,7 @@ class Process:
         except (pickle.PicklingError, AttributeError, TypeError) as error:
             raise ConfigError(
                 f"the envs cannot be sent to a worker process ({error}). Name them by env.id=package.module:Class, "
-                "use a factory that is defined at the top of a module, or set env.workers.start=fork"
+                f"use a factory that is defined at the top of a module, or set {self.option}=fork"
             ) from error
         finally:
             theirs.close()
@@ -107,7 +108,8 @@ class Process:
         if code >= 0:
             if not self.answered:  # no accident: it would happen again
                 raise EnvError(
-                    f"worker process {self.number} ended with exit code {code} before it was ready. Perhaps {GUARD}"
+                    f"worker process {self.number} ended with exit code {code} before it was ready. Perhaps "
+                    + GUARD.format(option=self.option)
                 )
             return f"ended with exit code {code}"
         name = signal.Signals(-code).name

@@ -37,7 +37,7 @@ BY_NAME = ("BatchNorm", "BatchRenorm", "Dropout")  # parts of the names of class
 class LearnerProcess(Process):
     """One of the other learners; no daemon, for the run may be one's child."""
 
-    title = "learner"
+    title, option = "learner", "pool.start"
 
 
 class Leader(Learner):

@@ -21,7 +21,7 @@ from rookery.core import registry
 from rookery.core.config.check import Checker
 from rookery.core.config.fields import keys_of
 from rookery.core.config.layers import Layer, Merged, replacing
-from rookery.core.config.overrides import parse_overrides
+from rookery.core.config.overrides import Overrides, as_texts, parse_overrides
 from rookery.core.config.schema import schema_of
 from rookery.core.config.yaml import read_file
 from rookery.core.errors import ConfigError
@@ -37,15 +37,15 @@ def load_config(
     file: str | Path | None = None,
     algo: str | type | None = None,
     env: str | None = None,
-    overrides: Sequence[str] = (),
+    overrides: Overrides = (),
     tree: Mapping[str, Any] | None = None,
 ) -> Config:
     """Resolve a config from any of: a preset's name, a YAML file, an algorithm and an env, a tree of plain values,
-    `key=value` texts.
+    `key=value` texts or a dict of such keys.
 
     Later wins: defaults < algorithm < preset < file < algo, env and tree < overrides.
     """
-    return resolve(layers_of(preset, file, algo, env, overrides, tree))
+    return resolve(layers_of(preset, file, algo, env, as_texts(overrides), tree))
 
 
 def layers_of(

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 from rookery.core import registry
 from rookery.core.errors import ConfigError
+from rookery.core.schedule import Schedule
 from rookery.run.config.config import Config
 from rookery.run.config.players import renamed
 
@@ -21,8 +22,36 @@ def broken_rules(config: Config) -> list[str]:
 
 def _of_learning(config: Config) -> list[str]:
     """Rules of whoever learns."""
-    own = [*_learns(config), *_anneals(config), *_hindsight(config), *config.algorithm.rules(config)]
-    return [*own, *_shared(config)]
+    own = [*_learns(config), *_reaches(config), *_anneals(config), *_hindsight(config)]
+    return [*own, *config.algorithm.rules(config), *_shared(config)]
+
+
+def remarks(config: Config) -> list[str]:
+    """What is allowed, but hardly meant: told at the start of a run, which goes on."""
+    notes = []
+    for name, view in config.views.items():
+        prefix = f"players.{name}." if config.players[name].prefix else ""
+        epsilon = dict(view.algo).get("epsilon")
+        if isinstance(epsilon, Schedule) and epsilon.rises:
+            notes.append(
+                f"{prefix}algo.epsilon rises during the run ({epsilon}): actions become more random, not less. "
+                "Did you mean start and end the other way round?"
+            )
+    return notes
+
+
+def _reaches(config: Config) -> Iterator[str]:
+    """A return of n steps needs n rows of one env in the store."""
+    if config.store_kind.once or config.env.agents != 1:
+        return
+    n_step, columns = config.algo.n_step, config.env.num * config.pool.workers
+    rows = config.store.capacity // columns
+    if n_step >= rows:
+        yield (
+            f"algo.n_step={n_step} sums the rewards of {n_step} steps of one env, but store.capacity="
+            f"{config.store.capacity} keeps {rows} of each (env.num × pool.workers = {columns}). "
+            f"Raise store.capacity above {n_step * columns}, or lower algo.n_step"
+        )
 
 
 def _shared(config: Config) -> Iterator[str]:

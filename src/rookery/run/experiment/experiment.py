@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from rookery.core import registry
+from rookery.core.config.overrides import Overrides
 from rookery.core.errors import CheckpointError, Diverged, LearnerLost, RookeryError, UsageError
 from rookery.envs.watchdog import last_words
 from rookery.run.build import EnvFactory, build_parts
@@ -25,10 +26,11 @@ from rookery.run.checkpoints.manifest import Checkpoint, understood
 from rookery.run.checkpoints.statefile import Unencodable
 from rookery.run.config.config import Config
 from rookery.run.config.resolve import load_config
+from rookery.run.config.rules import remarks
 from rookery.run.experiment.folder import RunFolder, write_json_atomic
 from rookery.run.experiment.live import LiveState
 from rookery.run.experiment.logs import TextLog
-from rookery.run.experiment.resume import check_same, resolve_config, saved_modes, start_from
+from rookery.run.experiment.resume import check_same, factory_of, resolve_config, saved_modes, start_from
 from rookery.run.experiment.signals import Preemption
 from rookery.run.experiment.summary import summary_of, write_config
 from rookery.run.machine import difference, fingerprint, settings
@@ -54,6 +56,11 @@ class Result:
     evaluation: Evaluation | None = None
     metrics: dict[str, Any] = field(default_factory=dict)  # of the last report
 
+    def __repr__(self) -> str:
+        """One line; all of it is in `summary`."""
+        judged = "" if self.evaluation is None else f", return {self.evaluation.mean:.4g}"
+        return f"Result({self.status} after {self.summary.get('steps')} steps{judged}, {str(self.folder)!r})"
+
 
 class Experiment:
     """One run in one folder."""
@@ -65,7 +72,8 @@ class Experiment:
         algo: str | type | None = None,
         env: str | EnvFactory | None = None,
         model: type | None = None,
-        overrides: Sequence[str] = (),
+        seed: int | None = None,
+        overrides: Overrides = (),
         callbacks: Sequence[Callback] = (),
         sinks: Sequence[Sink] | None = None,
         out: Path | str | None = None,
@@ -73,8 +81,18 @@ class Experiment:
         on_exists: str | None = None,
         init_from: str | None = None,
     ):
-        self.env_factory = env if callable(env) else None
-        named = {"algo": algo, "env": env if isinstance(env, str) else None, "model": model}
+        """What is trained, and where.
+
+        config     a preset's name, a tree of plain values or a resolved `Config`
+        algo       an algorithm's name or class          env   an id, a class, or a function that makes one env
+        model      a class of encoders                   seed  `run.seed`
+        overrides  `["algo.lr=1e-3"]` or `{"algo.lr": 1e-3}`, above everything else
+        callbacks, sinks   code in the loop, places for reports (None: those that `log.sinks` names)
+        out        folder of the run (None: a new one under `run.out`); `on_exists`: fail, resume or new
+        resume     folder of a run to go on with         init_from   `RUN[@best|last|STEP]`: begin with its weights
+        """
+        self.env_factory = factory_of(env)
+        named = {"algo": algo, "env": env if isinstance(env, str) else None, "model": model, "seed": seed}
         self.config = resolve_config(config, named, overrides, resume)
         self.callbacks, self.own_sinks = list(callbacks), None if sinks is None else checked(sinks)
         self.out, self.resume = (None if p is None else Path(p) for p in (out, resume))
@@ -147,6 +165,9 @@ class Experiment:
         self.sinks.open(folder.path, resume_step=trainer.ticks if saved is not None else None)
         if saved is not None:
             self.sinks.restore(saved["experiment"]["sinks"])
+        for remark in remarks(self.config):
+            log.warning("%s", remark)
+            self.sinks.note(remark)
         announce(trainer.players, self.sinks)
         last = self._loop()
         return self._finish(preemption, last)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from rookery.core import registry
+from rookery.core.config.overrides import Overrides, as_texts, override
 from rookery.core.errors import ConfigError, RookeryError, UsageError
 from rookery.run.build import Parts
 from rookery.run.checkpoints.checkpoints import Checkpoints
@@ -41,19 +42,26 @@ CHANGEABLE = (
 def resolve_config(
     config: Config | str | Mapping[str, Any] | None,
     named: Mapping[str, Any],
-    overrides: Sequence[str],
+    overrides: Overrides,
     resume: Path | str | None,
 ) -> Config:
     """A config from what the caller gave: a Config, a preset's name, a tree, or a run to resume.
 
-    `named` may hold an algorithm (name or class), the id of an env, and a class of encoders under `model`.
+    `named` may hold an algorithm (name or class), the id of an env, a class of encoders under `model`, and a seed.
     """
-    algo, env, model = named.get("algo"), named.get("env"), named.get("model")
+    algo, env, model, overrides = named.get("algo"), named.get("env"), named.get("model"), as_texts(overrides)
+    if (seed := named.get("seed")) is not None:
+        overrides.append(override("run.seed", seed))
     if isinstance(config, Config):
         if algo or env or model or overrides:
-            raise UsageError("give a resolved Config, or a preset with algo, env, model and overrides, not both")
+            raise UsageError("give a resolved Config, or a preset with algo, env, model, seed and overrides, not both")
         return config
     if model is not None:
+        if not isinstance(model, type):
+            raise UsageError(
+                f"model takes a class of encoders, of which every network gets its own, but got {_instance(model)}: "
+                f"pass {type(model).__name__} itself, and what it is made with as model.kwargs."
+            )
         registry.register("encoder", model.__name__, model)
         overrides = [*overrides, f"model.encoder={model.__name__}"]
     if config is None and resume is not None:
@@ -61,6 +69,22 @@ def resolve_config(
     if isinstance(config, str):
         return load_config(preset=config, algo=algo, env=env, overrides=overrides)
     return load_config(algo=algo, env=env, overrides=overrides, tree=config)
+
+
+def factory_of(env: Any) -> Any:
+    """What makes one env, if it is no id."""
+    if env is None or isinstance(env, str):
+        return None
+    if not callable(env):
+        raise UsageError(
+            f"env takes an id, a class or a function that makes one env, for a run makes env.num of them and more to "
+            f"evaluate, but got {_instance(env)}: pass lambda: {type(env).__name__}(…)"
+        )
+    return env
+
+
+def _instance(thing: Any) -> str:
+    return f"an instance of {type(thing).__name__}"
 
 
 def check_same(saved: Config, config: Config) -> None:

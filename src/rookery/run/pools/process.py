@@ -55,7 +55,7 @@ class ProcessPool(RemotePool):
 class PoolProcess(Process):
     """May have children: envs in processes of their own."""
 
-    title = "pool worker"
+    title, option = "pool worker", "pool.start"
     preload = ("rookery.envs.builders.groups",)
 
 
