@@ -185,7 +185,7 @@ CASES = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", slow_but(CASES, "dqn", "ppo"))
+@pytest.mark.parametrize("name", slow_but(CASES, "dqn"))
 def test_every_update_can_be_traced(name):
     algo = CASES[name][0]()
     it = learner(algo)

@@ -26,6 +26,7 @@ def cli(cli: Cli, tmp_path: Path, fake_zoo: object) -> Cli:
     return cli
 
 
+@pytest.mark.slow
 def test_runs_and_the_stored_curves_of_presets_are_drawn_together(cli: Cli) -> None:
     code, out, _ = cli("plot", "runs/s0", "runs/s1", "pole-fake", "swing-fake")
     assert code == 0

@@ -76,6 +76,7 @@ def test_it_is_a_whole_algorithm_in_less_than_a_hundred_lines(example):
     assert set(comments_of(example.ExpectedSarsaConfig)) >= set(example.ExpectedSarsaConfig.model_fields)
 
 
+@pytest.mark.slow
 def test_it_learns_which_action_an_observation_asks_for(example):
     tree = {
         "algo": {"name": "expected-sarsa", "gamma": GAMMA, "lr": 5e-3, "temperature": 0.5, "tau": 0.1},

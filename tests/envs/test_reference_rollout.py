@@ -4,6 +4,7 @@ reference, gives the same steps."""
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -37,6 +38,7 @@ def build(scripts, reuse):
     return InProcess([Scripted(script, reuse) for script in scripts], seed_of)
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(st.lists(SCRIPTS, min_size=1, max_size=3), CALLS, st.booleans(), st.integers(0, 25))
 def test_vector_steps_equal_the_slow_reference_with_limits_and_a_restore_in_the_middle(

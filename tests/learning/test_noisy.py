@@ -219,6 +219,7 @@ def test_an_evaluation_changes_nothing_and_does_not_see_the_noise():
     assert first.returns == second.returns
 
 
+@pytest.mark.slow
 def test_a_resumed_run_equals_the_uninterrupted_one(tmp_path):
     with Trainer(run_config()) as straight:
         for progress in straight:

@@ -31,6 +31,7 @@ def test_what_sequences_cannot_have_is_refused_for_a_player_too(overrides, sente
         Trainer(load_config(tree=VERDICTS, overrides=[*R2D2, *overrides]))
 
 
+@pytest.mark.slow
 def test_a_ring_with_room_for_one_sequence_per_seat_is_enough():
     with Trainer(load_config(tree=VERDICTS, overrides=[*R2D2, "players.both.store.capacity=40"])) as trainer:
         *_, progress = trainer  # 40 steps for 2 envs × 2 agents: 10 each, a sequence has 6

@@ -64,6 +64,7 @@ def test_evaluation_does_not_disturb_training():
     assert with_it.learner.weights_sha256() == without.learner.weights_sha256()
 
 
+@pytest.mark.slow
 def test_reports_do_not_change_the_result():
     often, seldom = Trainer(config(log={"every_steps": 10})), Trainer(config())
     for trainer in (often, seldom):
@@ -208,6 +209,7 @@ def test_the_summary_has_its_fields(tmp_path):
     assert set(summary["eval"]) >= {"mean", "std", "returns"}
 
 
+@pytest.mark.slow
 def test_the_best_policy_is_kept_and_can_be_used_in_an_own_loop(tmp_path):
     Experiment(config(train={"max_steps": 1_000}), out=tmp_path / "run").train()
     policy = load_policy(tmp_path / "run", "best")
@@ -286,6 +288,7 @@ class Dropping(torch.nn.Module):
         return self.net(obs)
 
 
+@pytest.mark.slow
 def test_a_module_that_draws_by_itself_is_repeatable_and_leaves_the_global_generator_alone():
     register("encoder", "dropping", Dropping)
     drawn = []

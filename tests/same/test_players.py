@@ -131,6 +131,7 @@ def test_rewards_in_hindsight_go_through_the_wrappers_of_rewards():
     assert {float(reward) for batch in batches for reward in batch["reward"]} == {-10.0, 0.0}
 
 
+@pytest.mark.slow
 def test_a_player_learns_from_demonstrations_beside_its_own_steps(tmp_path):
     record, rng = Replay(200), np.random.default_rng(0)
     for step in range(60):
@@ -154,6 +155,7 @@ def test_a_player_learns_from_demonstrations_beside_its_own_steps(tmp_path):
     assert len(batch["reward"]) == 16
 
 
+@pytest.mark.slow
 def test_the_only_player_of_an_env_with_several_agents_need_not_be_named():
     tree = {**GOALS, "players": None, "seats": None}
     with Trainer(load_config(tree=tree)) as trainer:

@@ -104,6 +104,7 @@ def test_runs_that_differ_by_seed_and_place_are_one_curve_and_others_are_named_b
     assert panels["Acrobot-v1"][0].label == "dqn"
 
 
+@pytest.mark.slow
 def test_the_same_curves_are_drawn_to_the_same_bytes_in_every_kind(tmp_path):
     curves = [curve_of("a", [points((0, 1.0), (2000, 3.0))] * 2, 2.0), curve_of("b", [points((0, 2.0), (2000, 2.5))])]
     for kind in ("png", "svg"):

@@ -22,14 +22,10 @@ print(len(passes) - before, gc.isenabled(), gc.get_freeze_count() > 100_000)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("more", "told"),
-    [
-        ("", "0 True True"),
-        pytest.param(
-            "gc.disable()", "0 False False", marks=pytest.mark.slow
-        ),  # whoever has switched it off decides alone
-    ],
+    [("", "0 True True"), ("gc.disable()", "0 False False")],  # whoever has switched it off decides alone
 )
 def test_no_collection_runs_while_the_libraries_are_imported(more: str, told: str) -> None:
     done = subprocess.run([sys.executable, "-c", COUNTED.format(more=more)], capture_output=True, text=True, check=True)

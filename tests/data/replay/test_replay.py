@@ -263,6 +263,7 @@ def test_a_batch_has_the_promised_types_and_is_overwritten_by_the_next_unless_co
     assert again["weight"].tolist() == [1.0] * 8
 
 
+@pytest.mark.slow
 def test_side_table_entries_are_used_again_so_memory_stays_flat() -> None:
     replay = store(spec=PAIR, columns=2, capacity=20)
     envs = Envs(np.random.default_rng(0), 2, ends=0.5)

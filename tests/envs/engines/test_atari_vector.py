@@ -125,6 +125,7 @@ def both():
     return found
 
 
+@pytest.mark.slow
 def test_both_engines_play_the_same_games(both):
     exact, native = both["gymnasium"][0], both["native"][0]
     assert len(exact) == len(native) == 700

@@ -76,6 +76,7 @@ def weights(env, **changes):
         return trainer.learner.weights_sha256()
 
 
+@pytest.mark.slow
 def test_the_weights_are_those_of_the_same_env_through_gymnasium():
     here = "envs.multi.test_only_agent"
     expected = weights(f"{here}:Plain")
@@ -164,6 +165,7 @@ def test_an_agent_that_waits_for_nobody_or_is_not_alone_is_told(wrong, words):
         env.step({"walker": np.array([0])})
 
 
+@pytest.mark.slow
 def test_in_worker_processes_it_is_the_same():
     config = EnvConfig(
         id="envs.multi.test_only_agent:Named", api="dict", max_episode_steps=12, workers={"mode": "subprocess"}

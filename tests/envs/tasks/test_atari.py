@@ -186,6 +186,7 @@ def test_a_reset_in_the_middle_of_a_life_begins_a_new_game():
     assert env.unwrapped.ale.lives() == 5
 
 
+@pytest.mark.slow
 def test_evaluation_plays_whole_games_with_raw_rewards():
     names = [layer.__class__.__name__ for layer in layers(vector("Breakout", "eval", 1).envs[0])]
     assert names == ["Atari", "AtariEnv"]
@@ -217,6 +218,7 @@ def test_the_time_limit_counts_frames_and_truncates():
     assert truncated
 
 
+@pytest.mark.slow
 def test_sticky_actions_are_drawn_from_the_seed_of_the_episode():
     def played(sticky):
         env = game("Pong", sticky=sticky)
@@ -265,6 +267,7 @@ def flat(step):
     return step.obs.tobytes(), step.reward.tolist(), step.terminated.tolist(), [end.total for end in step.ended]
 
 
+@pytest.mark.slow
 def test_sticky_actions_go_on_to_the_bit():
     env = game("Pong", sticky=0.5)
     env.reset(seed=4)

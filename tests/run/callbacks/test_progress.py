@@ -57,6 +57,7 @@ def test_whoever_loses_its_seat_sits_no_more_in_episodes_that_begin_later():
     assert set(late) == {"one"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pool", ["local", pytest.param("process", marks=pytest.mark.slow)])
 def test_a_changed_seating_survives_a_resume(pool, tmp_path):
     config = load_config(tree=TREE, overrides=[f"pool={pool}"])

@@ -100,6 +100,7 @@ def test_demonstrations_work_from_the_command_line_and_a_wrong_file_is_a_sentenc
     assert "0.296875 (19 rows) or 0.3125 (20 rows)" in " ".join(capsys.readouterr().err.split())
 
 
+@pytest.mark.slow
 def test_a_run_on_disk_equals_the_run_in_memory_and_resumes_exactly(tmp_path: Path) -> None:
     what = {"algo": "dqn", "env": "CartPole-v1"}
     memory = Experiment(**what, overrides=WORDS, out=tmp_path / "memory").train()
@@ -109,6 +110,7 @@ def test_a_run_on_disk_equals_the_run_in_memory_and_resumes_exactly(tmp_path: Pa
     assert left == {path.name for path in (tmp_path / "memory").iterdir()}  # no scratch file among them
 
 
+@pytest.mark.slow
 def test_a_run_may_move_from_memory_to_disk_when_it_is_resumed(tmp_path: Path) -> None:
     what = {"algo": "dqn", "env": "CartPole-v1"}
     memory = Experiment(**what, overrides=WORDS, out=tmp_path / "memory").train()

@@ -137,6 +137,7 @@ def test_a_ring_that_wraps_rewrites_both_ends(tmp_path: Path, env: Envs, rows: i
         }
 
 
+@pytest.mark.slow
 def test_collectors_at_different_places_are_each_followed(tmp_path: Path) -> None:
     rng = np.random.default_rng(5)
     envs = [Envs(rng, 2, c) for c in (0, 1)]
@@ -348,6 +349,7 @@ def test_a_checkpoint_of_hundreds_of_pieces_needs_few_open_files(tmp_path: Path)
     assert len(os.listdir("/proc/self/fd")) <= before
 
 
+@pytest.mark.slow
 def test_a_killed_run_that_links_ends_as_the_uninterrupted_one(tmp_path: Path) -> None:
     from rookery import Callback, Experiment
 

@@ -289,6 +289,7 @@ class Remembered:
             self.compared += 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["several steps a round", "turns", "sequences"])
 def test_a_run_with_them_is_resumed_exactly(name, tmp_path):
     with trainer(name) as straight:
@@ -305,6 +306,7 @@ def test_a_run_with_them_is_resumed_exactly(name, tmp_path):
     assert second.players.weights_sha256() == straight.players.weights_sha256()
 
 
+@pytest.mark.slow
 def test_they_change_what_is_learnt_from():
     sums = []
     for initial in ("max", "actor"):

@@ -159,6 +159,7 @@ def test_rows_of_every_player_equal_a_slow_loop_over_the_raw_env(name, num):
     assert compared > 100 * num
 
 
+@pytest.mark.slow
 def test_a_seating_is_drawn_once_per_agent_and_episode_in_the_given_proportion():
     ends = collector("redrawn", 4, seed=5).collect(episodes=400).episodes
     share = {agent: sum(end.info["seats"][agent] == "b" for end in ends) / 400 for agent in ("early", "steady", "late")}

@@ -10,7 +10,6 @@ import pytest
 from gymnasium import spaces
 
 from rookery import Batch, Experiment, Trainer, load_config, load_policy
-from selection import slow_but
 
 STACK = 3
 
@@ -139,6 +138,7 @@ def test_a_rollout_holds_stacked_rows_and_the_true_frames_of_every_end():
     assert ends == 16  # 42 rows of 2 envs, an end every 5 steps
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("algo", ["dqn", "ppo"])
 @pytest.mark.parametrize("normalise", [False, True])
 def test_a_resumed_run_is_exact(algo, normalise):
@@ -157,7 +157,8 @@ def test_a_resumed_run_is_exact(algo, normalise):
     assert second.learner.weights_sha256() == straight.learner.weights_sha256()
 
 
-@pytest.mark.parametrize("algo", slow_but(["dqn", "ppo"], "ppo"))
+@pytest.mark.slow
+@pytest.mark.parametrize("algo", ["dqn", "ppo"])
 def test_two_frames_are_memory_enough_and_one_is_not(algo, tmp_path):
     more = {
         "dqn": {"algo": {"lr": 5e-3, "target_every": 10, "epsilon": 0.5}, "train": {"max_steps": 1000}},

@@ -107,6 +107,7 @@ def test_user_modules_are_imported_before_names_are_looked_up(tmp_path: Path, mo
 # --- errors ---
 
 
+@pytest.mark.slow
 def test_every_key_with_one_letter_dropped_gets_a_hint_that_names_it() -> None:
     keys = [key.key for name, model in models_of("toy").items() for key in keys_of(model, name)]
     assert len(keys) > 60
