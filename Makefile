@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 TREE   := src tests examples bench docs
 export OMP_NUM_THREADS ?= 1
-PYTEST := $(BIN)/python -m pytest -n 2
+PYTEST := $(BIN)/python -m pytest -n 2 --dist loadgroup
 FAST   := echo "== fast tests (all that is neither slow nor matrix)" && $(PYTEST) -m "not slow and not matrix" tests
 
 .PHONY: help setup train test check fast test-all learn bench bench-pools chaos docs format clean
@@ -24,7 +24,6 @@ $(STAMP): pyproject.toml constraints.txt
 train: $(STAMP)  ## train the default preset, with a live view
 	@$(BIN)/rookery train cartpole-ppo
 
-# Slow tests wait much for processes and clocks: three at once keep two cores busy.
 # Each part says its name first, so that a log tells where it is. A part that needs what a machine may lack (a browser, EGL) is
 # to say so in its line; today none does.
 check: $(STAMP)  ## format, lint, types, import rules, fast tests
@@ -43,7 +42,7 @@ fast: $(STAMP)   ## the fast tests alone
 
 test: check     ## everything that CI runs
 	@echo "== slow tests (kills, faults, learning, pools, compiled updates, pages and examples)"
-	@$(PYTEST) -n 3 -m "slow and not matrix" tests
+	@$(PYTEST) -m "slow and not matrix" tests
 
 test-all: check ## the full matrix, with the extras it needs
 	@$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e ".[dev,envpool]"

@@ -21,6 +21,13 @@ def artefacts(tmp_path_factory, worker_id):
     return folder
 
 
+def pytest_collection_modifyitems(items):
+    """All that use Ray go to one process of pytest-xdist (`--dist loadgroup`): a second cluster takes as much as they."""
+    for item in items:
+        if "cluster" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.xdist_group("ray"))
+
+
 @pytest.fixture
 def short_path():
     """A folder for one test whose name leaves room for sockets, as that of tmp_path does not."""
@@ -33,7 +40,7 @@ def cluster(tmp_path_factory):
     """One Ray for all tests that need it: starting one takes 8 s."""
     from rookery.run.pools.ray import Cluster
 
-    started = Cluster("local", cpus=16)
+    started = Cluster("local", cpus=6)  # Ray starts an idle worker for each
     yield started
     started.part()
 

@@ -202,7 +202,8 @@ def test_a_script_without_a_main_guard_is_told_so(tmp_path, option, changes):
     done = finished([sys.executable, "script.py"], tmp_path)
     assert done.returncode == 1
     assert 'must stand under `if __name__ == "__main__":`, or set ' + option + "=fork" in done.stderr
-    assert not (tmp_path / "run").exists()
+    if option == "env.workers.start":  # a pool starts with the first round, when the folder is there
+        assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.slow
