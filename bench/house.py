@@ -76,12 +76,13 @@ MORE = {  # what the cases leave out
     ],
 }  # fmt: skip
 SPEED = {
-    "dqn 1/1": ["cartpole-dqn", "env.num=1", "store.updates_per_step=1", "train.max_steps=40000"],
-    "dqn 8 envs 1/4": ["cartpole-dqn", "env.num=8", "store.updates_per_step=0.25", "train.max_steps=200000"],
-    "ppo": ["cartpole-ppo", "train.max_steps=400000"],
-    "sac": ["pendulum-sac", "train.max_steps=6000"],
+    "dqn 1/1": ["cartpole-dqn", "env.num=1", "store.updates_per_step=1", "train.max_steps=20000"],
+    "dqn 8 envs 1/4": ["cartpole-dqn", "env.num=8", "store.updates_per_step=0.25", "train.max_steps=100000"],
+    "ppo": ["cartpole-ppo", "train.max_steps=250000"],
+    "sac": ["pendulum-sac", "train.max_steps=2500"],
 }
 QUIET = [
+    "learning.mode=compiled",  # where the loop around the updates weighs most
     "eval.every_steps=0",
     "eval.at_end=false",
     "train.stop={}",
@@ -439,6 +440,7 @@ def speed(against: str, only: list[str], pairs: int) -> int:
             for turn in range(pairs):
                 for side in ("old", "new") if turn % 2 == 0 else ("new", "old"):
                     times[side].append(cpu_seconds(trees[side], work, top / f"cache-{side}"))
+                print(f"{label}: {[round(seconds[-1], 2) for seconds in times.values()]}", file=sys.stderr, flush=True)
             mean, low, high = interval([a / b for a, b in zip(times["old"], times["new"])])
             medians = {side: statistics.median(values) for side, values in times.items()}
             print(

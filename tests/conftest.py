@@ -22,7 +22,7 @@ def artefacts(tmp_path_factory, worker_id):
 
 
 def pytest_collection_modifyitems(items):
-    """All that use Ray go to one process of pytest-xdist (`--dist loadgroup`): a second cluster takes as much as they."""
+    """All that use Ray go to one process of pytest-xdist (`--dist loadgroup`): a second cluster would cost as much."""
     for item in items:
         if "cluster" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.xdist_group("ray"))
