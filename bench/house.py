@@ -407,13 +407,19 @@ with tempfile.TemporaryDirectory() as folder:
 """
 
 
-def cpu_seconds(tree: Path, work: list[str], cache: Path) -> float:
-    command = [sys.executable, "-c", SPEED_CODE, work[0], str(cache), *work[1:], *QUIET]
-    run = subprocess.run(command, env=environment(tree), capture_output=True, text=True, check=False)
+def cpu_seconds(tree: Path, code: str, *arguments: str) -> float:
+    """What a script that ends with a line `CPU seconds` measured."""
+    run = subprocess.run(
+        [sys.executable, "-c", code, *arguments], env=environment(tree), capture_output=True, text=True, check=False
+    )
     line = next((line for line in run.stdout.splitlines() if line.startswith("CPU")), None)
     if line is None:
         raise SystemExit(f"a timed run failed:\n{run.stderr[-2000:]}")
     return float(line.split()[1])
+
+
+def of_work(tree: Path, work: list[str], cache: Path) -> float:
+    return cpu_seconds(tree, SPEED_CODE, work[0], str(cache), *work[1:], *QUIET)
 
 
 def interval(ratios: list[float]) -> tuple[float, float, float]:
@@ -435,11 +441,11 @@ def speed(against: str, only: list[str], pairs: int) -> int:
             if only and label not in only:
                 continue
             for side, tree in trees.items():  # artefacts are built outside the measurement
-                cpu_seconds(tree, work, top / f"cache-{side}")
+                of_work(tree, work, top / f"cache-{side}")
             times: dict[str, list[float]] = {"old": [], "new": []}
             for turn in range(pairs):
                 for side in ("old", "new") if turn % 2 == 0 else ("new", "old"):
-                    times[side].append(cpu_seconds(trees[side], work, top / f"cache-{side}"))
+                    times[side].append(of_work(trees[side], work, top / f"cache-{side}"))
                 print(f"{label}: {[round(seconds[-1], 2) for seconds in times.values()]}", file=sys.stderr, flush=True)
             mean, low, high = interval([a / b for a, b in zip(times["old"], times["new"])])
             medians = {side: statistics.median(values) for side, values in times.items()}
@@ -477,18 +483,9 @@ def dicts(pairs: int) -> int:
     times: dict[str, list[float]] = {"dict": [], "gymnasium": []}
     for turn in range(pairs + 1):
         for kind in ("dict", "gymnasium") if turn % 2 == 0 else ("gymnasium", "dict"):
-            run = subprocess.run(
-                [sys.executable, "-c", DICT_CODE, kind],
-                env=environment(HERE),
-                capture_output=True,
-                text=True,
-                check=False,
-            )
-            line = next((line for line in run.stdout.splitlines() if line.startswith("CPU")), None)
-            if line is None:
-                raise SystemExit(f"a timed run failed:\n{run.stderr[-2000:]}")
-            if turn:
-                times[kind].append(float(line.split()[1]))
+            seconds = cpu_seconds(HERE, DICT_CODE, kind)
+            if turn:  # the first is for warming up
+                times[kind].append(seconds)
     mean, low, high = interval([a / b for a, b in zip(times["dict"], times["gymnasium"])])
     steps = {kind: statistics.median(values) / 32000 * 1e6 for kind, values in times.items()}
     print(f"dict / gymnasium {mean:.3f} [{low:.3f}, {high:.3f}]  {pairs} pairs, µs per env step {steps}")

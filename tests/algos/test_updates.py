@@ -222,3 +222,10 @@ def test_an_option_that_an_algorithm_lacks_is_read_from_one_table_and_cannot_be_
         DQNConfig().gama
     with pytest.raises(ValidationError):
         DQNConfig(minibatches=2)
+
+
+def test_a_config_of_ones_own_may_keep_private_attributes():
+    class Own(DQNConfig):
+        _seen: int = 3
+
+    assert Own()._seen == 3

@@ -48,6 +48,8 @@ class AlgoConfig(Section):
     def __getattr__(self, name: str) -> Any:
         if name in AlgoConfig.absent:
             return AlgoConfig.absent[name]
+        if name.startswith("_"):  # pydantic keeps private attributes elsewhere
+            return super().__getattr__(name)  # type: ignore[misc]
         raise AttributeError(f"{type(self).__name__} has no option {name!r}")
 
     @model_validator(mode="after")

@@ -181,10 +181,15 @@ class Dicts(ApiAdapter):
         self._there = list(obs)
         return Timestep(list(obs), obs, infos=infos)
 
+    def answer(self, actions: dict[str, Any]) -> tuple[Any, Any, Any, Any, Any]:
+        """The five dicts of a step, in their form."""
+        answer = _five(self.env.step(actions))
+        if ALL not in answer[2] or ALL not in answer[3]:
+            _has(ALL, {"terminated": answer[2], "truncated": answer[3]})
+        return answer
+
     def step(self, actions: dict[str, Any]) -> Timestep:
-        obs, reward, terminated, truncated, infos = _five(self.env.step(actions))
-        if ALL not in terminated or ALL not in truncated:
-            _has(ALL, {"terminated": terminated, "truncated": truncated})
+        obs, reward, terminated, truncated, infos = self.answer(actions)
         if self._everybody == obs.keys() == reward.keys() and not (
             len(self._there) < len(obs) or any(terminated.values()) or any(truncated.values())
         ):
@@ -201,11 +206,10 @@ class OnlyAgent(gymnasium.Env):
     must act in every step. It needs no table, whose price would be that of CartPole."""
 
     def __init__(self, env: Any):
-        adapter = Dicts(env)
-        (self.agent,) = adapter.agents
+        self._dicts = Dicts(env)
+        (self.agent,) = self._dicts.agents
         self.env, self._last = env, None
-        self.observation_space, self.action_space = adapter.spaces(self.agent)
-        self._seeded = accepts(env.reset, "seed")
+        self.observation_space, self.action_space = self._dicts.spaces(self.agent)
 
     @classmethod
     def fits(cls, env: Any) -> bool:
@@ -213,17 +217,13 @@ class OnlyAgent(gymnasium.Env):
         return len(getattr(env, "possible_agents", getattr(env, "observation_spaces", ()))) == 1
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        if not self._seeded and hasattr(self.env, "seed"):
-            self.env.seed(seed)
-        obs, infos = _pair(self.env.reset(seed=seed) if self._seeded else self.env.reset())
-        self._last = self._own(obs, over=False)
-        return self._last, infos.get(self.agent, {})
+        timestep = self._dicts.reset(seed)
+        self._last = self._own(timestep.obs, over=False)
+        return self._last, timestep.infos.get(self.agent, {})
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         agent = self.agent
-        obs, reward, terminated, truncated, infos = _five(self.env.step({agent: action}))
-        if ALL not in terminated or ALL not in truncated:
-            _has(ALL, {"terminated": terminated, "truncated": truncated})
+        obs, reward, terminated, truncated, infos = self._dicts.answer({agent: action})
         ended = terminated[ALL] or terminated.get(agent, False), truncated[ALL] or truncated.get(agent, False)
         self._last = obs[agent] if len(obs) == 1 and agent in obs else self._own(obs, over=ended[0] or ended[1])
         return self._last, reward.get(agent, 0.0), *ended, infos.get(agent, {})
