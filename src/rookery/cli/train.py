@@ -6,6 +6,7 @@ import os
 import shlex
 import shutil
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -41,11 +42,26 @@ def train(
     if resume is not None:
         yaml = file if file is not None and file.suffix != ".py" else None  # a .py may hold the env and callbacks
         _alone(resume, {"PRESET": named.preset, "-c": yaml, "--out": out, "--on-exists": on_exists})
+    _starting()
     experiment = sources.experiment(named, file, extra, options)
     result = experiment.train()
     again = _again(named, file, [*extra, *named.overrides], experiment.config.run.seed) if resume is None else None
     _report(result, _next(result, again, has_id=experiment.config.env.id is not None))
     return int(result.exit_code)
+
+
+def _starting() -> None:
+    """A word before torch is imported, which takes seconds, and one if kernels are compiled, which takes more."""
+    _say("starting …")
+    from rookery.kernels.compiling import at_first_compile
+
+    at_first_compile(lambda: _say("compiling kernels (once on this machine) …"))
+
+
+def _say(text: str) -> None:
+    with suppress(OSError, ValueError):  # nobody is looking
+        sys.stderr.write(f"{text}\n")
+        sys.stderr.flush()
 
 
 def _alone(resume: Path, others: dict[str, Any]) -> None:

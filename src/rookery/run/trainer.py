@@ -321,6 +321,11 @@ class Trainer:
         self.callbacks.call("report", progress)
         return progress
 
+    def present(self) -> dict[str, Any]:
+        """What the live view shows between two reports."""
+        counts = {"steps": self.steps, "updates": self.updates, "episodes": self.episodes}
+        return counts | self.meters.present()
+
     def check_weights(self) -> None:
         """An update with a finite loss can still end in infinity: before weights are judged, reported or saved, look
         at them."""

@@ -75,6 +75,17 @@ def test_update_metrics_are_means_over_the_updates_since_the_last_report() -> No
     assert meter.report() == {"q/loss": 5.0, "q/grad_norm": 7.0}
 
 
+def test_a_look_between_two_reports_closes_no_window() -> None:
+    meter = UpdateMeter()
+    names = ("loss",)
+    meter.add(names, np.array([2.0]))
+    assert meter.means() == {"loss": 2.0}
+    meter.add(names, np.array([4.0]))
+    assert meter.means() == {"loss": 3.0}
+    assert meter.report() == {"loss": 3.0}
+    assert meter.means() == {}
+
+
 def test_a_metric_of_some_updates_is_averaged_over_those() -> None:
     meter = UpdateMeter()
     critic, both = ("q/loss",), ("q/loss", "policy/loss")

@@ -12,6 +12,7 @@ import signal
 import sys
 import threading
 import time
+import types
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from rookery.run.experiment.experiment import Experiment, make_sink
 from rookery.run.experiment.logs import TextLog
 from rookery.run.report.sinks import Background, Histogram, Image, JsonLines, Sink, Sinks, Table, TensorBoard, Video
 from rookery.run.report.sinks.console import LINE_SECONDS, REFRESH_SECONDS, Console
+from rookery.run.report.sinks.sparkline import Sparkline
 
 
 def lines_of(folder: Path) -> list[Any]:
@@ -464,8 +466,103 @@ def test_without_a_terminal_there_is_one_plain_line_per_two_seconds_and_always_t
     lines = stream.getvalue().splitlines()
     assert [int(line.split("/")[0]) for line in lines] == [0, 1600, 3200, 5000]
     assert len({len(line) for line in lines}) == 1  # aligned
-    assert all(word in lines[-1] for word in ("return", "21.5", "eval", "30", "q/loss", "0.125", "epsilon"))
+    assert all(word in lines[-1] for word in ("return", "21.5", "eval", "30", "q/loss", "0.125"))
     assert "\x1b" not in stream.getvalue()
+
+
+def test_a_knob_is_shown_from_its_first_change_on(tmp_path: Path) -> None:
+    stream, clock = io.StringIO(), Clock()
+    console = Console(10_000, stream=stream, now=clock)
+    console.open(tmp_path, None)
+    for epsilon in (0.5, 0.5, 0.4):
+        console.report(RECORD | {"knob/epsilon": epsilon, "knob/lr": 0.001})
+        clock.now += LINE_SECONDS
+    lines = stream.getvalue().splitlines()
+    assert ["epsilon" in line for line in lines] == [False, False, True]
+    assert "lr" not in stream.getvalue()
+
+
+def test_between_two_reports_the_numbers_are_those_of_the_moment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = Clock()
+    console, stream = live_console(80, clock, monkeypatch)
+    console.open(tmp_path, None)
+    returns = iter([1.0, 37.25])
+    console.watch(lambda: {"episode/return_mean": next(returns)})
+    console.report(RECORD)  # a report is shown as it stands at the moment of the picture
+    clock.now += 1
+    stream.truncate(0)
+    console.tick(1500)
+    assert "37.25" in stream.getvalue()
+    assert "1 500 / 10 000 steps" in stream.getvalue()
+
+
+def test_in_a_dumb_terminal_there_are_lines_and_no_escapes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "dumb")
+
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    stream = Terminal()
+    console = Console(10_000, stream=stream)
+    console.open(tmp_path, None)
+    console.report(RECORD)
+    console.close()
+    assert stream.getvalue().startswith(" 1000/10000 steps")
+    assert "\x1b" not in stream.getvalue()
+
+
+def test_a_sparkline_rises_with_its_numbers_and_forgets_none() -> None:
+    line = Sparkline()
+    for value in range(8):
+        line.add(value)
+    assert line.drawn(80) == "▁▂▃▄▅▆▇█"
+    assert line.drawn(2) == "▁█"  # 1.5 and 5.5
+    assert line.range() == (0, 7)
+    line.add(math.nan)
+    assert len(line) == 8
+    for value in range(8, 10_000):
+        line.add(value)
+    assert len(line) <= 512
+    assert line.values()[0] == 15.5  # the mean of 0 … 31
+    assert line.range()[1] == 9991.5  # the mean of 9984 … 9999, which is not complete yet
+    flat = Sparkline()
+    flat.add(3.0)
+    flat.add(3.0)
+    assert flat.drawn(10) == "▁▁"
+
+
+def test_in_a_notebook_the_output_of_the_cell_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """IPython's display is a stand-in here: what it must be called with is shown."""
+    shown: list[tuple[str, dict[str, str]]] = []
+
+    class ZMQInteractiveShell: ...
+
+    class Handle:
+        def update(self, content: dict[str, str], raw: bool) -> None:
+            shown.append(("update", content))
+
+    def display(content: dict[str, str], raw: bool, display_id: bool) -> Handle:
+        shown.append(("display", content))
+        return Handle()
+
+    ipython, module = types.ModuleType("IPython"), types.ModuleType("IPython.display")
+    ipython.get_ipython, module.display = ZMQInteractiveShell, display  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "IPython", ipython)
+    monkeypatch.setitem(sys.modules, "IPython.display", module)
+    clock = Clock()
+    console = Console(10_000, now=clock)
+    console.open(tmp_path, None)
+    for steps in (1000, 2000):
+        console.report(RECORD | {"steps": steps})
+        clock.now += 1
+    console.close()
+    assert [kind for kind, _ in shown][:2] == ["display", "update"]
+    assert "2 000 / 10 000 steps" in shown[1][1]["text/plain"]
+    assert shown[1][1]["text/html"].startswith("<pre")
+    assert "2 000 / 10 000 steps" in shown[1][1]["text/html"]
 
 
 def live_console(width: int, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> tuple[Console, io.StringIO]:

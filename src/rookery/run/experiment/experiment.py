@@ -162,6 +162,7 @@ class Experiment:
                 self._restore(saved)
         self.sinks = Sinks(self._sinks())
         trainer.on_round = self.sinks.ticks()
+        self.sinks.watch(trainer.present)
         self.sinks.open(folder.path, resume_step=trainer.ticks if saved is not None else None)
         if saved is not None:
             self.sinks.restore(saved["experiment"]["sinks"])

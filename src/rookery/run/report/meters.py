@@ -152,6 +152,14 @@ class UpdateMeter:
 
     def report(self) -> dict[str, float]:
         """Mean of every metric that occurred; starts the next window."""
+        means = self.means()
+        for names in self._counts:
+            self._sums[names][:] = 0.0
+            self._counts[names] = 0
+        return means
+
+    def means(self) -> dict[str, float]:
+        """Mean of every metric that has occurred in the window so far."""
         self._settle()
         total: dict[str, float] = {}
         count: dict[str, int] = {}
@@ -160,8 +168,6 @@ class UpdateMeter:
                 for name, value in zip(names, self._sums[names].tolist()):
                     total[name] = total.get(name, 0.0) + value
                     count[name] = count.get(name, 0) + n
-                self._sums[names][:] = 0.0
-                self._counts[names] = 0
         return {name: total[name] / count[name] for name in total}
 
     def state(self) -> dict[str, Any]:
@@ -245,6 +251,10 @@ class Meters:
         finally:
             self.phases.skip()
             self.rates.skip(time.monotonic() - started)
+
+    def present(self) -> dict[str, Any]:
+        """What a report would say now of episodes and updates; no window is closed."""
+        return self.episodes.report() | self.updates.means()
 
     def report(self, steps: int, updates: int, **counts: int) -> dict[str, Any]:
         metrics = self.episodes.report() | self.updates.report() | self.custom.report()

@@ -34,6 +34,9 @@ class Sink:
     def open(self, folder: Path, resume_step: int | None) -> None:
         """Before the first report; resume_step is the step a resumed run goes on from, None for a new run."""
 
+    def watch(self, present: Callable[[], Record]) -> None:
+        """`present()` gives counts and metrics as they stand between two reports; for whoever draws now and then."""
+
     def report(self, record: Record) -> None:
         """One report: "steps" and metric → value. The record must not be changed."""
 

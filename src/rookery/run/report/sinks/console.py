@@ -1,4 +1,5 @@
-"""Console: the live view of a run on a terminal; without one (CI, pipes), now and then an aligned plain line.
+"""Console: the live view of a run on a terminal or in a notebook; elsewhere (CI, pipes, TERM=dumb), now and then an
+aligned plain line.
 
 Drawing costs milliseconds, so it is bounded by the clock and not by the number of reports: at most four pictures or
 half a line per second. It writes to stderr, which leaves stdout to results.
@@ -26,12 +27,15 @@ from rich.text import Text
 
 from rookery.run.report.clock import PHASES
 from rookery.run.report.sinks.base import Sink
+from rookery.run.report.sinks.notebook import Cell
+from rookery.run.report.sinks.sparkline import Sparkline
 from rookery.run.report.sinks.values import Record
 
 REFRESH_SECONDS = 0.25
 LINE_SECONDS = 2.0
 _COLOURS = ("green", "cyan", "blue", "magenta", "yellow", "bright_blue", "red", "bright_black")  # of PHASES
 _RETURN, _EVAL = "episode/return_mean", "eval/return_mean"
+_SHOWN = (("return", _RETURN), ("eval", _EVAL))
 
 
 class Console(Sink):
@@ -48,9 +52,12 @@ class Console(Sink):
     ):
         self.max_steps = max_steps  # for the progress bar; None: no bar
         self._wants_live, self._stream, self._now = live, stream, now
-        self._live: Live | None = None
+        self._live: Live | Cell | None = None
         self._title = ""
         self._record: Record = {}  # the last value of every metric
+        self._present: Callable[[], Record] = dict  # what has come since the last report
+        self._knobs: Record = {}  # the first value of every knob
+        self._lines = {_RETURN: Sparkline(), _EVAL: Sparkline()}
         self._steps = 0
         self._due = 0.0
         self._unseen = False  # a report came after the last line
@@ -64,15 +71,27 @@ class Console(Sink):
         self._title, self._steps, self._due = Path(folder).name, resume_step or 0, self._now()
         self._trail.append((self._due, self._steps))
         screen = self._screen()
-        if self._wants_live and screen.is_terminal and not screen.is_dumb_terminal:
+        if self._wants_live and Cell.here() and self._stream is None:
+            self._live = Cell()
+        elif self._wants_live and screen.is_terminal and not screen.is_dumb_terminal:
             self._live = Live(console=screen, auto_refresh=False, transient=True, vertical_overflow="crop")
             self._live.start(refresh=False)
 
+    def watch(self, present: Callable[[], Record]) -> None:
+        self._present = present
+
     def report(self, record: Record) -> None:
         """Draw or write, if it is time to; numbers of reports in between are not lost, only not seen."""
-        self._record |= record
+        self._take(record)
         self._unseen = True
         self.tick(int(record.get("steps", self._steps)))
+
+    def _take(self, record: Record) -> None:
+        self._record |= record
+        self._knobs = {name: value for name, value in record.items() if name.startswith("knob/")} | self._knobs
+        for name, line in self._lines.items():
+            if name in record:
+                line.add(record[name])
 
     def tick(self, steps: int) -> None:
         """Tell how far the run is; cheap."""
@@ -82,6 +101,7 @@ class Console(Sink):
 
     def _show(self) -> None:
         self._trail.append((self._now(), self._steps))
+        self._take(self._present())
         try:
             if self._live is not None:
                 self._live.update(self.picture(), refresh=True)
@@ -148,7 +168,9 @@ class Console(Sink):
 
     def picture(self) -> RenderableType:
         """Everything the live view shows; fits any width."""
-        return Group(self._progress(), *self._numbers(), *_phase_bar(self._record, self._screen().width))
+        width = self._screen().width
+        lines = {label: self._lines[name] for label, name in _SHOWN if len(self._lines[name]) > 1}
+        return Group(self._progress(), *self._numbers(), *_curves(lines, width), *_phase_bar(self._record, width))
 
     def _screen(self) -> RichConsole:
         if self._live is not None:
@@ -171,7 +193,7 @@ class Console(Sink):
         return row
 
     def _numbers(self) -> list[RenderableType]:
-        shown = _shown(self._record)
+        shown = _shown(self._moving())
         if not shown:
             return []
         table = RichTable.grid(padding=(0, 2))
@@ -181,12 +203,16 @@ class Console(Sink):
             table.add_row(*pairs[i], *(pairs[half + i] if half + i < len(pairs) else ()))
         return [table]
 
+    def _moving(self) -> Record:
+        """The record without the knobs that have stayed what they were: they are in the config."""
+        return {name: value for name, value in self._record.items() if self._knobs.get(name) != value}
+
     def _write_line(self) -> None:
         stream = self._stream or sys.stderr
         total = f"/{self.max_steps}" if self.max_steps else ""
         width = len(str(self.max_steps or 10**7))
         parts = [f"{self._steps:>{width}}{total} steps", f"{self.rate():>8.0f}/s"]
-        parts += [f"{name} {_number(value):>9}" for name, value in _shown(self._record)[:5]]
+        parts += [f"{name} {_number(value):>9}" for name, value in _shown(self._moving())[:5]]
         stream.write("  ".join(parts) + "\n")
         stream.flush()
         self._unseen = False
@@ -195,12 +221,24 @@ class Console(Sink):
 def _shown(record: Record) -> list[tuple[str, float]]:
     """What matters most first: returns, evaluation, losses, knobs, then the learner's other numbers; at most 14."""
     numbers = {name: value for name, value in record.items() if isinstance(value, int | float)}
-    first = [(label, numbers[name]) for label, name in (("return", _RETURN), ("eval", _EVAL)) if name in numbers]
+    first = [(label, numbers[name]) for label, name in _SHOWN if name in numbers]
     rest = {name: v for name, v in numbers.items() if not name.startswith(("episode/", "eval/", "time/", "store/"))}
     losses = [(name, value) for name, value in rest.items() if name.endswith("loss")]
     knobs = [(name.removeprefix("knob/"), value) for name, value in rest.items() if name.startswith("knob/")]
     used = {"steps"} | {name for name in rest if name.endswith("loss") or name.startswith("knob/")}
     return (first + losses + knobs + [(name, value) for name, value in rest.items() if name not in used])[:14]
+
+
+def _curves(lines: dict[str, Sparkline], width: int) -> list[RenderableType]:
+    """How returns went so far, from the first report to this one."""
+    if not lines:
+        return []
+    table = RichTable.grid(padding=(0, 2))
+    for label, line in lines.items():
+        low, high = (_number(value) for value in line.range())
+        text = Text(line.drawn(max(min(width - 30, 60), 8)), style="green", no_wrap=True, overflow="crop")
+        table.add_row(Text(label, style="dim", no_wrap=True), text, Text(f"{low} … {high}", style="dim", no_wrap=True))
+    return [table]
 
 
 def _phase_bar(record: Record, width: int) -> list[RenderableType]:

@@ -107,6 +107,10 @@ class Sinks:
         """`tick` of the sinks that have one of their own: called after every round, so nobody else is asked."""
         return [guarded.tick for guarded in self._sinks if type(guarded.sink).tick is not Sink.tick]
 
+    def watch(self, present: Callable[[], Record]) -> None:
+        for guarded in self._sinks:
+            guarded.attempt(lambda guarded=guarded: guarded.sink.watch(present))  # type: ignore[misc]
+
     def note(self, text: str) -> None:
         """One line for people."""
         for guarded in self._sinks:
