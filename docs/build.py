@@ -39,12 +39,16 @@ CURVES = ROOT / "docs" / "curves"
 SPEED = ROOT / "bench" / "results" / "latest.json"
 PICTURE = ROOT / "docs" / "images" / "curves.svg"
 MEASURED = (  # parts that change when the gates are run, not when the code changes
-    *("results", "results-all", "curves", "speed", "speed-all"),
+    *("results", "results-all", "curves", "curves-all", "speed", "speed-all"),
     *(f"measured-{name}" for name in algorithms()),
 )
 CHOICE = (  # one preset for each kind of task
     *("cartpole-dqn", "cartpole-ppo", "cartpole-novel-r2d2", "lunarlander-ppo", "pendulum-sac"),
     *("halfcheetah-ppo", "hopper-ppo", "bitflip8-dqn-her", "chain20-ppo-rnd"),
+)
+HERO = (  # six panels that tell: values, memory, continuous actions, a lander, a walker, goals in hindsight
+    *("cartpole-dqn", "cartpole-novel-r2d2", "pendulum-sac"),
+    *("lunarlander-ppo", "hopper-ppo", "bitflip8-dqn-her"),
 )
 _PART = re.compile(r"(<!-- generated: (?P<name>[\w-]+) -->\n)(?P<text>.*?)(<!-- end: (?P=name) -->)", re.DOTALL)
 
@@ -104,13 +108,13 @@ def measured(name: str) -> str:
     return algorithm_pages.measured(name, json.loads(RESULTS.read_text(encoding="utf-8")), CURVES)
 
 
-def curves() -> str:
+def curves(path: str) -> str:
     if not PICTURE.exists():
         return "No curves are stored yet: `make learn` measures them, `make docs` draws them.\n"
-    told = (
+    what = (
         "Greedy return during training: interquartile mean over the seeds, its 95 % bootstrap interval, the gate dashed"
     )
-    return f"![{told}](docs/images/curves.svg)\n"
+    return f"![{what}]({path})\n"
 
 
 def compiled_algorithms() -> str:
@@ -129,7 +133,8 @@ PARTS: dict[str, Callable[[], str]] = {
     "results-all": all_results,
     "speed": lambda: bench_tables.short(SPEED, table),
     "speed-all": lambda: bench_tables.whole(SPEED, table),
-    "curves": curves,
+    "curves": lambda: curves("docs/images/hero.svg"),
+    "curves-all": lambda: curves("images/curves.svg"),
     "sections": sections,
     "general": lambda: metric_table(GENERAL),
     "clocks": lambda: metric_table(CLOCKS),
@@ -189,7 +194,7 @@ def main() -> int:
     for page in algorithm_pages.missing():
         if not only_check:
             algorithm_pages.begin(page)
-    for picture in figure.stale(CURVES, PICTURE) if only_check else figure.update(CURVES, PICTURE):
+    for picture in (figure.stale if only_check else figure.update)(CURVES, PICTURE, HERO):
         if only_check:
             problems.append(f"{picture.relative_to(ROOT)} is out of date")
         else:

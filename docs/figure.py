@@ -1,7 +1,7 @@
 """The pictures of the learning curves, from docs/curves/*.json as bench/learn.py writes
 them; drawn as `rookery plot` does.
 
-One picture of all presets, a small panel each, and one per preset. Each carries the hash of its data, so whether it is
+One picture of a few presets for the first screen, a panel each, one of all of them, and one per preset. Each carries the hash of its data, so whether it is
 current can be told without drawing it.
 """
 
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -36,23 +37,26 @@ def fingerprint(curves: list[dict[str, Any]]) -> str:
     return f"curves sha256 {hashlib.sha256(text.encode()).hexdigest()}"
 
 
-def wanted(folder: Path, picture: Path) -> dict[Path, list[dict[str, Any]]]:
-    """picture → the curves in it: the given one has all, and beside it `curves/PRESET.svg` one each."""
-    curves = load(folder)
-    each = {picture.with_suffix("") / f"{found['preset']}.svg": [found] for found in curves}
-    return {picture: curves, **each} if curves else {}
+def wanted(folder: Path, picture: Path, hero: Sequence[str] = ()) -> dict[Path, list[dict[str, Any]]]:
+    """picture → the curves in it: the given one has all, `hero.svg` beside it those of `hero`, and `curves/PRESET.svg`
+    one each."""
+    curves = {stored["preset"]: stored for stored in load(folder)}
+    each = {picture.with_suffix("") / f"{preset}.svg": [stored] for preset, stored in curves.items()}
+    few = [curves[preset] for preset in hero if preset in curves]
+    first = {picture.with_name("hero.svg"): few} if few else {}
+    return {picture: list(curves.values()), **first, **each} if curves else {}
 
 
-def stale(folder: Path, picture: Path) -> list[Path]:
+def stale(folder: Path, picture: Path, hero: Sequence[str] = ()) -> list[Path]:
     """Pictures that do not show these curves, or whose curves are gone."""
-    expected = wanted(folder, picture)
+    expected = wanted(folder, picture, hero)
     old = [path for path, found in expected.items() if not _shows(path, fingerprint(found))]
     return old + [path for path in sorted(picture.with_suffix("").glob("*.svg")) if path not in expected]
 
 
-def update(folder: Path, picture: Path) -> list[Path]:
+def update(folder: Path, picture: Path, hero: Sequence[str] = ()) -> list[Path]:
     """Draw, or take away, what is stale; returns what was changed."""
-    expected, changed = wanted(folder, picture), stale(folder, picture)
+    expected, changed = wanted(folder, picture, hero), stale(folder, picture, hero)
     for path in changed:
         if path not in expected:
             path.unlink()

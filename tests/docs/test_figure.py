@@ -54,6 +54,14 @@ def test_pictures_are_current_until_a_curve_changes(tmp_path):
     assert not (picture.parent / "curves" / "b-ppo.svg").exists()
 
 
+def test_the_picture_of_the_first_screen_has_the_chosen_presets_that_were_measured(tmp_path):
+    for preset in ("a-dqn", "b-ppo"):
+        store(tmp_path / "data", preset)
+    wanted = figure.wanted(tmp_path / "data", tmp_path / "curves.svg", hero=("b-ppo", "z-sac"))
+    assert [stored["preset"] for stored in wanted[tmp_path / "hero.svg"]] == ["b-ppo"]
+    assert len(wanted) == 4
+
+
 def test_a_preset_without_evaluations_leaves_an_empty_panel(tmp_path):
     store(tmp_path / "data", "a-dqn", [RUNS[0] | {"curve": []}])
     figure.update(tmp_path / "data", tmp_path / "curves.svg")
