@@ -5,6 +5,9 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 TREE   := src tests examples bench docs
 export OMP_NUM_THREADS ?= 1
+# make train TORCH=https://download.pytorch.org/whl/cpu takes torch from there: the CPU build instead of one with CUDA
+TORCH  ?=
+PIP    := $(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt $(TORCH:%=--extra-index-url %)
 PYTEST := $(BIN)/python -m pytest -n 2 --dist loadgroup
 FAST   := echo "== fast tests (all that is neither slow nor matrix)" && $(PYTEST) -m "not slow and not matrix" tests
 
@@ -18,7 +21,7 @@ setup: $(STAMP)  ## make .venv and install everything into it
 $(STAMP): pyproject.toml constraints.txt
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "installing into $(VENV) (a few minutes the first time) …"
-	@$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e ".[dev]"
+	@$(PIP) -e ".[dev]"
 	@touch $(STAMP)
 
 train: $(STAMP)  ## train the default preset, with a live view
@@ -45,7 +48,7 @@ test: check     ## everything that CI runs
 	@$(PYTEST) -m "slow and not matrix" tests
 
 test-all: check ## the full matrix, with the extras it needs
-	@$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e ".[dev,envpool]"
+	@$(PIP) -e ".[dev,envpool]"
 	@echo "== slow tests and the full matrix"
 	@$(PYTEST) -m "slow or matrix" tests
 
