@@ -21,12 +21,14 @@ import hashlib
 import json
 import os
 import re
+import signal
 import statistics
 import subprocess
 import sys
 import tempfile
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent.parent
@@ -76,9 +78,9 @@ MORE = {  # what the cases leave out
     ],
 }  # fmt: skip
 SPEED = {
-    "dqn 1/1": ["cartpole-dqn", "env.num=1", "store.updates_per_step=1", "train.max_steps=20000"],
-    "dqn 8 envs 1/4": ["cartpole-dqn", "env.num=8", "store.updates_per_step=0.25", "train.max_steps=100000"],
-    "ppo": ["cartpole-ppo", "train.max_steps=250000"],
+    "dqn 1/1": ["cartpole-dqn", "env.num=1", "store.updates_per_step=1", "train.max_steps=12000"],
+    "dqn 8 envs 1/4": ["cartpole-dqn", "env.num=8", "store.updates_per_step=0.25", "train.max_steps=60000"],
+    "ppo": ["cartpole-ppo", "train.max_steps=150000"],
     "sac": ["pendulum-sac", "train.max_steps=2500"],
 }
 QUIET = [
@@ -407,19 +409,42 @@ with tempfile.TemporaryDirectory() as folder:
 """
 
 
-def cpu_seconds(tree: Path, code: str, *arguments: str) -> float:
-    """What a script that ends with a line `CPU seconds` measured."""
-    run = subprocess.run(
-        [sys.executable, "-c", code, *arguments], env=environment(tree), capture_output=True, text=True, check=False
-    )
-    line = next((line for line in run.stdout.splitlines() if line.startswith("CPU")), None)
+SLICE = 0.25  # seconds
+
+
+def cpu_seconds(runs: dict[str, tuple[Path, list[str]]]) -> dict[str, float]:
+    """What scripts that end with a line `CPU seconds` measured: side → (tree, code and arguments).
+
+    They take turns on one core, a slice each, so that whatever slows the machine for a while slows them all.
+    """
+    core = max(os.sched_getaffinity(0))
+    started = {}
+    for side, (tree, words) in runs.items():
+        started[side] = subprocess.Popen(
+            [sys.executable, "-c", *words],
+            env=environment(tree),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        os.sched_setaffinity(started[side].pid, {core})
+        started[side].send_signal(signal.SIGSTOP)
+    while alive := [run for run in started.values() if run.poll() is None]:
+        for run in alive:
+            run.send_signal(signal.SIGCONT)
+            with suppress(subprocess.TimeoutExpired):
+                run.wait(SLICE)
+            if run.poll() is None:
+                run.send_signal(signal.SIGSTOP)
+    return {side: _measured(run) for side, run in started.items()}
+
+
+def _measured(run: subprocess.Popen[str]) -> float:
+    out, err = run.communicate()
+    line = next((line for line in out.splitlines() if line.startswith("CPU")), None)
     if line is None:
-        raise SystemExit(f"a timed run failed:\n{run.stderr[-2000:]}")
+        raise SystemExit(f"a timed run failed:\n{err[-2000:]}")
     return float(line.split()[1])
-
-
-def of_work(tree: Path, work: list[str], cache: Path) -> float:
-    return cpu_seconds(tree, SPEED_CODE, work[0], str(cache), *work[1:], *QUIET)
 
 
 def interval(ratios: list[float]) -> tuple[float, float, float]:
@@ -432,28 +457,36 @@ def interval(ratios: list[float]) -> tuple[float, float, float]:
     return float(np.exp(logs.mean())), float(low), float(high)
 
 
+def ratios(runs: dict[str, tuple[Path, list[str]]], pairs: int, label: str) -> None:
+    """Ratio first / second of CPU seconds over so many pairs; who begins alternates."""
+    cpu_seconds(runs)  # what is built and cached is not measured
+    times: dict[str, list[float]] = {side: [] for side in runs}
+    for turn in range(pairs):
+        sides = list(runs) if turn % 2 == 0 else list(reversed(runs))
+        for side, seconds in cpu_seconds({side: runs[side] for side in sides}).items():
+            times[side].append(seconds)
+        print(f"{label}: {[round(seconds[-1], 2) for seconds in times.values()]}", file=sys.stderr, flush=True)
+    first, second = times
+    mean, low, high = interval([a / b for a, b in zip(times[first], times[second])])
+    medians = [statistics.median(values) for values in times.values()]
+    print(
+        f"{label:<16} {first} / {second} {mean:.3f} [{low:.3f}, {high:.3f}]  {pairs} pairs, medians "
+        f"{medians[0]:.2f} and {medians[1]:.2f} s",
+        flush=True,
+    )
+
+
 def speed(against: str, only: list[str], pairs: int) -> int:
     """Ratio old / new of CPU seconds: above 1 this tree is faster."""
     with tempfile.TemporaryDirectory(prefix="house-") as name:
-        top = Path(name)
         trees = {"old": checkout(against), "new": HERE}
-        for label, work in SPEED.items():
-            if only and label not in only:
-                continue
-            for side, tree in trees.items():  # artefacts are built outside the measurement
-                of_work(tree, work, top / f"cache-{side}")
-            times: dict[str, list[float]] = {"old": [], "new": []}
-            for turn in range(pairs):
-                for side in ("old", "new") if turn % 2 == 0 else ("new", "old"):
-                    times[side].append(of_work(trees[side], work, top / f"cache-{side}"))
-                print(f"{label}: {[round(seconds[-1], 2) for seconds in times.values()]}", file=sys.stderr, flush=True)
-            mean, low, high = interval([a / b for a, b in zip(times["old"], times["new"])])
-            medians = {side: statistics.median(values) for side, values in times.items()}
-            print(
-                f"{label:<16} old / new {mean:.3f} [{low:.3f}, {high:.3f}]  {pairs} pairs, medians "
-                f"{medians['old']:.2f} and {medians['new']:.2f} s",
-                flush=True,
-            )
+        for label, (preset, *words) in SPEED.items():
+            if not only or label in only:
+                runs = {
+                    side: (tree, [SPEED_CODE, preset, f"{name}/cache-{side}", *words, *QUIET])
+                    for side, tree in trees.items()
+                }
+                ratios(runs, pairs, label)
     return 0
 
 
@@ -480,16 +513,8 @@ print("CPU", used)
 
 def dicts(pairs: int) -> int:
     """Ratio of CPU seconds of collecting one agent: env.api=dict / gymnasium's API, of the same env."""
-    times: dict[str, list[float]] = {"dict": [], "gymnasium": []}
-    for turn in range(pairs + 1):
-        for kind in ("dict", "gymnasium") if turn % 2 == 0 else ("gymnasium", "dict"):
-            seconds = cpu_seconds(HERE, DICT_CODE, kind)
-            if turn:  # the first is for warming up
-                times[kind].append(seconds)
-    mean, low, high = interval([a / b for a, b in zip(times["dict"], times["gymnasium"])])
-    steps = {kind: statistics.median(values) / 32000 * 1e6 for kind, values in times.items()}
-    print(f"dict / gymnasium {mean:.3f} [{low:.3f}, {high:.3f}]  {pairs} pairs, µs per env step {steps}")
-    return int(low > 1.15)
+    ratios({kind: (HERE, [DICT_CODE, kind]) for kind in ("dict", "gymnasium")}, pairs, "32 000 steps")
+    return 0
 
 
 def main() -> int:

@@ -40,17 +40,23 @@ class Lags:
         return metrics
 
 
-def limit_reached(train: TrainConfig, steps: int, updates: int, episodes: int, seconds: float) -> str | None:
-    """The first limit that is reached, as a sentence."""
-    counts = {"max_steps": steps, "max_updates": updates, "max_episodes": episodes, "max_seconds": seconds}
-    for name, count in counts.items():
-        limit = getattr(train, name)
-        if limit is not None and count >= limit:
-            if name != "max_seconds":
-                return f"train.{name}={limit} reached"
-            early = "" if updates else " before the first update: raise it, or let learning begin earlier"
-            return f"train.{name}={limit:g} reached{early}"
-    return None
+class RunLimits:
+    """Those of `train.max_…` that are set: asked after every round, so nothing else is counted."""
+
+    def __init__(self, train: TrainConfig):
+        counts = {"max_steps": "ticks", "max_updates": "updates", "max_episodes": "episodes", "max_seconds": "seconds"}
+        limits = [(key, getattr(train, key), count) for key, count in counts.items()]
+        self._limits = [each for each in limits if each[1] is not None]
+
+    def reached(self, run: Any) -> str | None:
+        """The first limit that is reached, as a sentence; `run` has the counts."""
+        for key, limit, count in self._limits:
+            if getattr(run, count) >= limit:
+                if key != "max_seconds":
+                    return f"train.{key}={limit} reached"
+                early = "" if run.updates else " before the first update: raise it, or let learning begin earlier"
+                return f"train.{key}={limit:g} reached{early}"
+        return None
 
 
 def goal_reached(train: TrainConfig, metrics: dict[str, Any]) -> str | None:

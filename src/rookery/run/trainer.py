@@ -20,7 +20,7 @@ from time import perf_counter_ns
 from typing import Any
 
 from rookery.acting.actor import Messages
-from rookery.core.chunk import Collected
+from rookery.core.chunk import Chunk, Collected
 from rookery.core.errors import ConfigError, UsageError
 from rookery.learning.learner import Outputs
 from rookery.run.build import EnvFactory, Parts, add_player, build_parts
@@ -29,7 +29,7 @@ from rookery.run.checkpoints.checkpoints import Checkpoints
 from rookery.run.config.config import Config
 from rookery.run.config.resolve import load_config
 from rookery.run.evaluate import Evaluator
-from rookery.run.limits import GOAL, Lags, goal_reached, limit_reached
+from rookery.run.limits import GOAL, Lags, RunLimits, goal_reached
 from rookery.run.machine import settings
 from rookery.run.players import Player, PlayerHandle
 from rookery.run.report.clock import ACT, ENV, EVAL, OTHER, SAMPLE, TRANSPORT, UPDATE
@@ -60,7 +60,8 @@ class Trainer:
         self.threads = threads_for(config, self.players.values())
         self.meters = Meters(config.log.window)
         self.sentinel = Sentinel(config.sentinel)
-        self.lags = Lags(config.pool)
+        self.lags, self._limits = Lags(config.pool), RunLimits(config.train)
+        self._asynchronous = config.pool.mode == "async"
         self.callbacks = Callbacks(callbacks)
         self.callbacks.connect(self.pool)
         self.steps = self.episodes = 0
@@ -85,6 +86,7 @@ class Trainer:
 
     def _set_rows(self) -> None:
         """Whoever learns does so at its own pace: a rollout is complete after a whole number of rounds."""
+        self._observing = any(player.config.model.normalise_obs for player in self.players.values())
         self.rows = math.gcd(*(player.rows for player in self.players.values() if player.store is not None))
         self._room = self.rows * self.config.env.num * self.config.pool.workers  # steps of a full round
 
@@ -139,7 +141,7 @@ class Trainer:
         left = None if train.max_steps is None else train.max_steps - self.steps
         finished = None if train.max_episodes is None else train.max_episodes - self.episodes
         phases.switch(TRANSPORT)
-        if self.config.pool.mode == "async":
+        if self._asynchronous:
             self._round_async(messages, left)
             return
         steps = left if left is not None and left < self._room else None
@@ -185,16 +187,18 @@ class Trainer:
         return waiting >= self.config.pool.workers
 
     def _messages(self) -> Messages:
-        messages = Messages({name: player.message(self.ticks) for name, player in self.players.items()})
+        ticks = self.ticks
+        messages = Messages({name: player.message(ticks) for name, player in self.players.items()})
         messages.seating = self.seating or None
         return messages
 
     def _observe(self, gathered: list[tuple[int, Collected]]) -> None:
         """Normalisers learn, too."""
-        self.meters.phases.switch(UPDATE)
-        for _, chunks in gathered:
-            for name, chunk in chunks.items():
-                self.players[name].observe(chunk)
+        if self._observing:
+            self.meters.phases.switch(UPDATE)
+            for _, chunks in gathered:
+                for name, chunk in chunks.items():
+                    self.players[name].observe(chunk)
         self.meters.phases.switch(OTHER)
 
     def _learn(self, player: Player) -> None:
@@ -216,7 +220,7 @@ class Trainer:
                     phases.switch(UPDATE)
                 if limit is not None and self.updates >= limit:
                     break
-            if self.config.pool.mode == "async" and self._go_on():
+            if self._asynchronous and self._go_on():
                 break
 
     def _note(self, player: Player, outputs: list[Outputs], batch: Any) -> None:
@@ -229,8 +233,7 @@ class Trainer:
     def _store(self, collector: int, chunks: Collected) -> None:
         for name, chunk in chunks.items():
             player = self.players[name]
-            newer = self.pool.waiting if player.store is not None and player.store.once else 0
-            if self.lags.admits(player.learner.updates - chunk.version, chunk, newer):
+            if not self._asynchronous or self._admits(player, chunk):
                 player.store_chunk(chunk)
             else:
                 player.gaps.add(collector)
@@ -242,6 +245,10 @@ class Trainer:
         for end in chunks.episodes:
             self.meters.episodes.add(end)
 
+    def _admits(self, player: Player, chunk: Chunk) -> bool:
+        newer = self.pool.waiting if player.store is not None and player.store.once else 0
+        return self.lags.admits(player.learner.updates - chunk.version, chunk, newer)
+
     @property
     def ticks(self) -> int:
         """What `due`, schedules, limits and the names of checkpoints count: env steps, as long as there is an env."""
@@ -251,6 +258,11 @@ class Trainer:
     def updates(self) -> int:
         """Optimiser steps of all players."""
         return self.players.updates
+
+    @property
+    def seconds(self) -> float:
+        """Since the run began, without pauses."""
+        return self.meters.rates.seconds()
 
     def _count_times(self, waited: int | None = None) -> None:
         """`waited` nanoseconds for workers: asynchronously they were at it during updates, too, which is not counted
@@ -270,8 +282,7 @@ class Trainer:
     def _ended(self) -> bool:
         """Sets `reason` when a limit is reached; goals set it themselves."""
         if self.reason is None:
-            counts = self.ticks, self.updates, self.episodes
-            self.reason = limit_reached(self.config.train, *counts, self.meters.rates.seconds())
+            self.reason = self._limits.reached(self)
         return self.reason is not None
 
     def stop(self, reason: str) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import gymnasium
 import pytest
 import torch
 
 from rookery import ConfigError, Experiment, UsageError, load_config
-from rookery.run.limits import limit_reached
+from rookery.run.limits import RunLimits
 
 SHORT = {"train.max_steps": 256, "algo.rollout": 16, "env.num": 2, "log.sinks": [], "eval.at_end": False}
 
@@ -71,9 +73,10 @@ def test_a_return_of_more_steps_than_are_kept_is_a_contradiction():
 
 
 def test_seconds_that_end_before_the_first_update_are_told():
-    train = load_config("cartpole-dqn", overrides={"train.max_seconds": 5.0}).train
-    assert limit_reached(train, 10, 0, 0, 6.0) == (
+    limits = RunLimits(load_config("cartpole-dqn", overrides={"train.max_seconds": 5.0}).train)
+    counts = {"ticks": 10, "updates": 0, "episodes": 0, "seconds": 6.0}
+    assert limits.reached(SimpleNamespace(**counts)) == (
         "train.max_seconds=5 reached before the first update: raise it, or let learning begin earlier"
     )
-    assert limit_reached(train, 10, 1, 0, 6.0) == "train.max_seconds=5 reached"
-    assert limit_reached(train, 10, 0, 0, 4.0) is None
+    assert limits.reached(SimpleNamespace(**counts | {"updates": 1})) == "train.max_seconds=5 reached"
+    assert limits.reached(SimpleNamespace(**counts | {"seconds": 4.0})) is None

@@ -77,6 +77,7 @@ class Collector:
         self.time_env = self.time_act = 0  # nanoseconds
         self._note_seats()
         self._asked: dict[str, Asked] = {}  # player → where it must act next
+        self._everywhere = False  # everybody, in every env
         self._ready = False
 
     def _note_seats(self) -> None:
@@ -127,7 +128,7 @@ class Collector:
             self.reset()
         if rows is None and episodes is None:
             rows = -(-steps // self.env.num)  # type: ignore[operator]
-        limits = Limits(steps, episodes)
+        limits = FOREVER if steps is None and episodes is None else Limits(steps, episodes)
         if rows is not None:
             return self._fill(rows, limits)
         parts = []
@@ -145,13 +146,14 @@ class Collector:
         for mine in self.rows.values():
             mine.begin(rows, self.greedy)
         ended: list[EpisodeEnd] = []
-        used = steps = 0
-        while used < rows and not limits.reached:
+        used, steps, bounded = 0, 0, limits is not FOREVER
+        while used < rows and not (bounded and limits.reached):
             out = self._row(used, limits)
             made = self.env.num if out.stepped is None else int(np.count_nonzero(out.stepped))
             used, steps = used + 1, steps + made
             ended += out.ended
-            limits.take(made, len(out.ended))
+            if bounded:
+                limits.take(made, len(out.ended))
         return Collected({name: mine.chunk(used, self.index, ended) for name, mine in self.rows.items()}, steps, ended)
 
     def play(self) -> list[EpisodeEnd]:
@@ -175,7 +177,8 @@ class Collector:
             mine.write(t, out, None if self._fixed[name] else self.seats.of_player(name))
         if out.ended:
             self._end(out.ended)
-        self._look()
+        if not (self._everywhere and env.everyone):
+            self._look()
         for name, mine in self.rows.items():
             mine.see(env.obs, self._asked[name], t)
         if self.on_step is not None:
@@ -187,7 +190,8 @@ class Collector:
     def _look(self) -> None:
         """Where each player must act next."""
         env = self.env
-        if env.everyone and self._all_fixed:
+        self._everywhere = env.everyone and self._all_fixed
+        if self._everywhere:
             self._asked = dict.fromkeys(self.rows)
             return
         for name, mine in self.rows.items():

@@ -154,7 +154,7 @@ class Experiment:
         trainer.pool.interrupted = trainer.interrupted
         trainer.after_round = self._after_round
         write_json_atomic(folder.spaces, trainer.parts.spaces.to_json())
-        trainer.on_pause = lambda paused: self._tell("paused" if paused else "running", now=True)
+        trainer.on_pause = lambda paused: self._tell("paused" if paused else "running")
         write_config(folder.config, self.config)  # also when resumed: a new limit must survive the next kill
         log.info("learner threads: %d (%s)", trainer.threads.count, trainer.threads.reason)
         if saved is not None:
@@ -203,7 +203,7 @@ class Experiment:
             self._save(final=True)
         summary = self._summary(status, reason)
         self.folder.write_summary(summary)
-        self._tell(status, now=True)
+        self._tell(status)
         metrics = {} if last is None else last.metrics
         return Result(status, reason, self.folder.path, summary, code, trainer.evaluation, metrics)
 
@@ -212,7 +212,7 @@ class Experiment:
         log.info("the run failed", exc_info=error)  # log.txt keeps the traceback that the console does not show
         try:
             self.folder.write_summary(self._summary("failed", reason))
-            self._tell("failed", now=True)
+            self._tell("failed")
         except CheckpointError as problem:
             log.warning("%s", problem)
 
@@ -288,13 +288,14 @@ class Experiment:
         if self.trainer.saving or self.trainer.due(self.config.checkpoint.every_steps, before):
             self.trainer.saving = False
             self._save()
-        self._tell("running")
+        if self.live.due():
+            self._tell("running")
 
-    def _tell(self, status: str, now: bool = False) -> None:
+    def _tell(self, status: str) -> None:
         """Into state.json."""
         trainer = self.trainer
         counts = {"ticks": trainer.ticks, "steps": trainer.steps, "updates": trainer.updates}
-        self.live.tell(status, now, **counts, episodes=trainer.episodes)
+        self.live.tell(status, **counts, episodes=trainer.episodes)
 
     def _save(self, final: bool = False) -> None:
         trainer = self.trainer

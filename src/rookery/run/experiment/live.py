@@ -29,12 +29,12 @@ class LiveState:
         """The last report; typed values (pictures, tables) are left out."""
         self._report = {name: value for name, value in metrics.items() if isinstance(value, int | float | str)}
 
-    def tell(self, status: str, now: bool = False, **counts: Any) -> None:
-        """`now`: whenever the file was written last."""
-        clock = time.monotonic()
-        if clock < self._next and not now:
-            return
-        self._next = clock + EVERY
+    def due(self) -> bool:
+        """Whether it was not written for a while; asked after every round."""
+        return time.monotonic() >= self._next
+
+    def tell(self, status: str, **counts: Any) -> None:
+        self._next = time.monotonic() + EVERY
         content = {"status": status, **self._fixed, "updated": time.time(), **counts, "report": self._report}
         beside = self._path.with_suffix(".tmp")
         with suppress(OSError):
