@@ -1,8 +1,8 @@
 """The pictures of the learning curves, from docs/curves/*.json as bench/learn.py writes
 them; drawn as `rookery plot` does.
 
-One picture of a few presets for the first screen, a panel each, one of all of them, and one per preset. Each carries the hash of its data, so whether it is
-current can be told without drawing it.
+One picture of a few presets for the first screen, a panel each, one of all of them, and one per preset. Each carries
+the hash of its data, so whether it is current can be told without drawing it.
 """
 
 from __future__ import annotations

@@ -51,7 +51,10 @@ def train(
 
 
 def _starting() -> None:
-    """A word before torch is imported, which takes seconds, and one if kernels are compiled, which takes more."""
+    """To people a word before torch is imported, which takes seconds, and one if kernels are compiled, which takes
+    more."""
+    if not sys.stderr.isatty():
+        return
     _say("starting …")
     from rookery.kernels.compiling import at_first_compile
 
