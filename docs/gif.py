@@ -6,6 +6,7 @@ python docs/gif.py RUN docs/images/lander.gif [--seed 3]
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
 
 import gymnasium as gym
@@ -27,7 +28,7 @@ def frames(run: Path, seed: int) -> list[np.ndarray]:
         obs, reward, terminated, truncated, _ = env.step(policy(obs))
         total, over = total + float(reward), terminated or truncated
         pictures.append(env.render())
-    print(f"seed {seed}: {len(pictures) - 1} steps, return {total:.1f}")
+    sys.stdout.write(f"seed {seed}: {len(pictures) - 1} steps, return {total:.1f}\n")
     return [*pictures[::EVERY], *[pictures[-1]] * HOLD]
 
 
@@ -43,7 +44,7 @@ def main() -> None:
     palette = small[len(small) // 2].quantize(COLOURS)
     reduced = [picture.quantize(palette=palette, dither=Image.Dither.NONE) for picture in small]
     reduced[0].save(words.out, save_all=True, append_images=reduced[1:], duration=60, loop=0, optimize=True)
-    print(f"{words.out}: {len(reduced)} pictures, {words.out.stat().st_size // 1024} kB")
+    sys.stdout.write(f"{words.out}: {len(reduced)} pictures, {words.out.stat().st_size // 1024} kB\n")
 
 
 if __name__ == "__main__":
