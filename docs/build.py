@@ -46,9 +46,9 @@ CHOICE = (  # one preset for each kind of task
     *("cartpole-dqn", "cartpole-ppo", "cartpole-novel-r2d2", "lunarlander-ppo", "pendulum-sac"),
     *("halfcheetah-ppo", "hopper-ppo", "bitflip8-dqn-her", "chain20-ppo-rnd"),
 )
-HERO = (  # six panels that tell: values, memory, continuous actions, a lander, a walker, goals in hindsight
+HERO = (  # six panels that tell: values, memory, continuous actions, a lander, a walker, sparse rewards
     *("cartpole-dqn", "cartpole-novel-r2d2", "pendulum-sac"),
-    *("lunarlander-ppo", "hopper-ppo", "bitflip8-dqn-her"),
+    *("lunarlander-ppo", "hopper-ppo", "acrobot-qrdqn"),
 )
 _PART = re.compile(r"(<!-- generated: (?P<name>[\w-]+) -->\n)(?P<text>.*?)(<!-- end: (?P=name) -->)", re.DOTALL)
 
