@@ -16,7 +16,7 @@ from rookery.run.build import EnvFactory, build_players, make_env, purpose_of, s
 from rookery.run.checkpoints.checkpoints import Checkpoints
 from rookery.run.checkpoints.manifest import understood
 from rookery.run.config.config import Config
-from rookery.run.config.resolve import load_config
+from rookery.run.config.resolve import load_run_config
 from rookery.run.experiment.folder import RunFolder
 from rookery.run.machine import settings
 from rookery.run.players import Players
@@ -43,12 +43,14 @@ class Loaded:
 
 
 @contextmanager
-def load_run(folder: Path | str, checkpoint: str | int = "last", env: EnvFactory | None = None) -> Iterator[Loaded]:
-    """The players of a run at a checkpoint: "best", "last" or a step."""
+def load_run(
+    folder: Path | str, checkpoint: str | int = "last", env: EnvFactory | None = None, *, trust: bool = False
+) -> Iterator[Loaded]:
+    """The players of a run at a checkpoint: "best", "last" or a step. `trust`: also if its config is somebody else's."""
     run = RunFolder.read(Path(folder))
     if not run.config.exists():
         raise UsageError(f"{run.path} holds no config.yaml, so its networks cannot be built again")
-    config = load_config(file=run.config)
+    config = load_run_config(run.config, trust=trust)
     state, manifest = Checkpoints(run.checkpoints).load(checkpoint)
     with settings(threads=1):
         streams = Streams(config.run.seed)
@@ -73,9 +75,17 @@ def _spaces(run: RunFolder, config: Config, streams: Streams, env: EnvFactory | 
 
 
 def load_policy(
-    folder: Path | str, checkpoint: str | int = "best", *, env: EnvFactory | None = None, player: str | None = None
+    folder: Path | str,
+    checkpoint: str | int = "best",
+    *,
+    env: EnvFactory | None = None,
+    player: str | None = None,
+    trust: bool = False,
 ) -> Policy:
-    """`load_policy(run)(Batch(obs=[obs])).action[0]`; where a run names several players, the one called `player`."""
-    with load_run(folder, checkpoint, env) as loaded:
+    """`load_policy(run)(Batch(obs=[obs])).action[0]`; where a run names several players, the one called `player`.
+
+    `trust=True` lets a run that is not your own import the code that its config names.
+    """
+    with load_run(folder, checkpoint, env, trust=trust) as loaded:
         chosen = loaded.players.named(player)
         return chosen.policy(chosen.knob_values)

@@ -30,6 +30,7 @@ from rookery.run.config.config import OTHERS, SECTIONS, Config
 from rookery.run.config.option_owners import owners
 from rookery.run.config.players import PLAYERS_SCHEMA, implied, named_by_players, players_of, seats_of
 from rookery.run.config.rules import broken_rules
+from rookery.run.config.trust import refuse_foreign, vouched
 
 
 def load_config(
@@ -46,6 +47,24 @@ def load_config(
     Later wins: defaults < algorithm < preset < file < algo, env and tree < overrides.
     """
     return resolve(layers_of(preset, file, algo, env, as_texts(overrides), tree))
+
+
+def load_run_config(
+    file: Path,
+    algo: str | type | None = None,
+    env: str | None = None,
+    overrides: Overrides = (),
+    *,
+    trust: bool = False,
+    known: Config | None = None,
+) -> Config:
+    """The config in the folder of a run, which may be somebody else's (`trust`); `known`: one that is the user's own."""
+    layers = layers_of(None, file, algo, env, as_texts(overrides), None)
+    tree = layers[0].tree
+    trusted = trust or vouched(tree, known)
+    if not trusted:
+        refuse_foreign(tree, file)
+    return resolve(layers, trusted)
 
 
 def layers_of(
@@ -72,7 +91,7 @@ def layers_of(
     return [*layers, parse_overrides(overrides)]
 
 
-def resolve(layers: Sequence[Layer]) -> Config:
+def resolve(layers: Sequence[Layer], trusted: bool = True) -> Config:
     """Merge, look up, validate. Raises `ConfigError` with every problem."""
     layers = named_by_players(layers)
     first = Merged(layers)
@@ -95,7 +114,7 @@ def resolve(layers: Sequence[Layer]) -> Config:
         players = players or implied(sections)
         parts: dict[str, Any] = {"imports": imports, "players": players, "seats": seats, "merged": merged, **sections}
         config = Config(**parts)
-        for message in broken_rules(config):
+        for message in broken_rules(config, trusted):
             checker.rule(message)
         checker.finish()
         return config
