@@ -8,7 +8,7 @@ export OMP_NUM_THREADS ?= 1
 PYTEST := $(BIN)/python -m pytest -n 2 --dist loadgroup
 FAST   := echo "== fast tests (all that is neither slow nor matrix)" && $(PYTEST) -m "not slow and not matrix" tests
 
-.PHONY: help setup train test check fast test-all learn bench bench-pools chaos docs format clean
+.PHONY: help setup train test check fast test-all learn bench bench-pools chaos attack docs format clean
 
 help:            ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -60,6 +60,9 @@ bench-pools: $(STAMP) ## what processes gain where envs sleep
 
 chaos: $(STAMP) ## kill -9 at 50 random moments per algorithm, resume, compare bit for bit; kill workers, remove nodes
 	$(BIN)/python bench/chaos.py
+
+attack: $(STAMP) ## hostile configs, run folders, values, envs, sockets and streams; counts of tried and right endings
+	$(BIN)/python bench/attack.py
 
 docs: $(STAMP)  ## check links and commands of the documentation, and regenerate its reference pages
 	$(BIN)/python docs/build.py

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from rookery.acting.policy import Policy
-from rookery.core.errors import CheckpointError, UsageError
+from rookery.core.errors import CheckpointError, ConfigError, UsageError
 from rookery.core.rng import Streams
 from rookery.envs.multi.env import MultiEnv
 from rookery.run.build import EnvFactory, build_players, make_env, purpose_of, seating
 from rookery.run.checkpoints.checkpoints import Checkpoints
+from rookery.run.checkpoints.durable import parse_json, read_file
 from rookery.run.checkpoints.manifest import understood
 from rookery.run.config.config import Config
 from rookery.run.config.resolve import load_run_config
@@ -21,6 +21,8 @@ from rookery.run.experiment.folder import RunFolder
 from rookery.run.machine import settings
 from rookery.run.players import Players
 from rookery.run.spaces import Spaces
+
+MAX_SPACES_BYTES = 1 << 26  # bounds of every pixel may be written out
 
 
 @dataclass(slots=True)
@@ -67,8 +69,8 @@ def _spaces(run: RunFolder, config: Config, streams: Streams, env: EnvFactory | 
     """As the run wrote them; of runs of earlier versions, from an env."""
     if run.spaces.exists():
         try:
-            return Spaces.from_json(json.loads(run.spaces.read_text()))
-        except (ValueError, KeyError, TypeError) as error:
+            return Spaces.from_json(parse_json(read_file(run.spaces, MAX_SPACES_BYTES), run.spaces))
+        except (ValueError, KeyError, TypeError, AttributeError, ConfigError, CheckpointError) as error:
             raise CheckpointError(f"{run.spaces} is damaged ({error}). Remove it: an env is asked instead.") from error
     with closing(make_env(config, streams, 1, "eval", factory=env, here=True)) as probe:
         return Spaces.of(probe)

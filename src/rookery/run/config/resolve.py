@@ -23,9 +23,10 @@ from rookery.core.config.fields import keys_of
 from rookery.core.config.layers import Layer, Merged, replacing
 from rookery.core.config.overrides import Overrides, as_texts, parse_overrides
 from rookery.core.config.schema import schema_of
-from rookery.core.config.yaml import read_file
+from rookery.core.config.yaml import MOST_BYTES, read_file, read_text
 from rookery.core.errors import ConfigError
 from rookery.data.kinds import kind_of
+from rookery.run.checkpoints import durable
 from rookery.run.config.config import OTHERS, SECTIONS, Config
 from rookery.run.config.option_owners import owners
 from rookery.run.config.players import PLAYERS_SCHEMA, implied, named_by_players, players_of, seats_of
@@ -59,12 +60,12 @@ def load_run_config(
     known: Config | None = None,
 ) -> Config:
     """The config in the folder of a run, which may be somebody else's (`trust`); `known`: one that is the user's own."""
-    layers = layers_of(None, file, algo, env, as_texts(overrides), None)
-    tree = layers[0].tree
+    tree, lines = read_text(durable.read_file(file, MOST_BYTES), file)
     trusted = trust or vouched(tree, known)
     if not trusted:
         refuse_foreign(tree, file)
-    return resolve(layers, trusted)
+    layers = layers_of(None, None, algo, env, as_texts(overrides), None)
+    return resolve([Layer(f"file {file}", tree, lines), *layers], trusted)
 
 
 def layers_of(

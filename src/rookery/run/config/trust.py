@@ -50,7 +50,9 @@ def remember(config: Config) -> None:
         with os.fdopen(descriptor, "wb", buffering=0) as opened:  # one short write: runs may start at the same time
             opened.write(f"{tree_sha256(tree)}\n".encode())
     except (OSError, RuntimeError) as error:  # RuntimeError: there is no home
-        log.warning("the run goes on, but its folder will need --trust: the list of your runs cannot be kept: %s", error)
+        log.warning(
+            "the run goes on, but its folder will need --trust: the list of your runs cannot be kept: %s", error
+        )
 
 
 def vouched(tree: Mapping[str, Any], known: Config | None) -> bool:
@@ -69,7 +71,9 @@ def remembered(tree: Mapping[str, Any]) -> bool:
     with os.fdopen(descriptor, "rb") as opened:
         about = os.fstat(descriptor)
         if not stat.S_ISREG(about.st_mode) or about.st_uid != os.geteuid() or about.st_mode & 0o022:
-            log.warning("%s does not belong to you alone, so it is not believed: chmod 600 it, or remove it", list_file())
+            log.warning(
+                "%s does not belong to you alone, so it is not believed: chmod 600 it, or remove it", list_file()
+            )
             return False
         return line in opened
 
