@@ -46,7 +46,7 @@ def nothing(folder: Path) -> None:
 class Attack:
     """One row of the list."""
 
-    row: int  # of the table in docs/testing.md
+    row: int  # of the list of faults: F31 …
     name: str
     words: tuple[str, ...] = ()  # of the command line
     prepare: Callable[[Path], None] = nothing  # changes the victim, a finished run in `run`

@@ -205,10 +205,8 @@ ALIASES = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
 MERGES = "m0: &m0 {k: v}\n" + "".join(
     f"m{i}: &m{i} {{? !!merge '<<' : [{', '.join([f'*m{i - 1}'] * 10)}]}}\n" for i in range(1, 10)
 )
-JSON_180MB = b'{"a":[' + b"[]," * 60_000_000 + b"[]]}"
 VALUES: dict[str, tuple[str, ...]] = {
     "env.stack=1e9": train("env.stack=1e9"),
-    "env.stack=10000 of pictures": ("train", "pong-dqn", "env.stack=10000", "--out", "new"),
     "env.num=1e9": train("env.num=1e9"),
     "eval.num=1e9": train("eval.num=1e9", "eval.episodes=1e9"),
     "eval.episodes=999999937": train("eval.episodes=999999937"),
@@ -253,12 +251,12 @@ def bombs() -> Iterator[Attack]:
         for way, words in {"eval": EVAL, "--resume": RESUME}.items():
             yield Attack(36, f"YAML {name} in config.yaml, {way}", words, theirs, codes=(2, 4))
     yield Attack(
-        36, "180 MB JSON as spaces.json", EVAL, lambda f: _write(f / "run/spaces.json", JSON_180MB), codes=(4,)
+        36, "180 MB JSON as spaces.json", EVAL, lambda f: _write(f / "run/spaces.json", json_of_180_mb()), codes=(4,)
     )
 
     def state(folder: Path) -> None:
         shutil.rmtree(min((folder / "run" / "checkpoints").glob("step-*")))
-        reseal(newest(folder), "state.json", JSON_180MB)
+        reseal(newest(folder), "state.json", json_of_180_mb())
 
     for way, words in {"eval": EVAL, "--resume": RESUME}.items():
         yield Attack(36, f"180 MB JSON as state.json, {way}", words, state, codes=(4,))
@@ -272,6 +270,10 @@ def bombs() -> Iterator[Attack]:
     agents = {"env": "x", "agents": {"agent": {"observation": space, "action": action}}}
     huge = json.dumps(agents).encode()
     yield Attack(36, "a space of 4 TB", EVAL, lambda f: _write(f / "run/spaces.json", huge), codes=(4,))
+
+
+def json_of_180_mb() -> bytes:
+    return b'{"a":[' + b"[]," * 60_000_000 + b"[]]}"
 
 
 def _write(path: Path, data: bytes) -> None:
