@@ -11,7 +11,7 @@ PIP    := $(BIN)/python -m pip install -q --disable-pip-version-check -c constra
 PYTEST := $(BIN)/python -m pytest -n 2 --dist loadgroup
 FAST   := echo "== fast tests (all that is neither slow nor matrix)" && $(PYTEST) -m "not slow and not matrix" tests
 
-.PHONY: help setup train test check fast test-all learn bench bench-pools chaos docs format clean
+.PHONY: help setup train test check fast test-all learn bench bench-pools chaos attack docs format clean
 
 help:            ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -63,6 +63,9 @@ bench-pools: $(STAMP) ## what processes gain where envs sleep
 
 chaos: $(STAMP) ## kill -9 at 50 random moments per algorithm, resume, compare bit for bit; kill workers, remove nodes
 	$(BIN)/python bench/chaos.py
+
+attack: $(STAMP) ## hostile configs, run folders, values, envs, sockets and streams; counts of tried and right endings
+	$(BIN)/python bench/attack.py
 
 docs: $(STAMP)  ## check links and commands of the documentation, and regenerate its reference pages
 	$(BIN)/python docs/build.py

@@ -1,5 +1,7 @@
-"""Shared by all tests: the tests folder is importable, torch uses one thread, compiled artefacts go to one cache."""
+"""Shared by all tests: the tests folder is importable, torch uses one thread, compiled artefacts go to one cache,
+the state folder is one of their own."""
 
+import os
 import sys
 import tempfile
 from pathlib import Path
@@ -8,6 +10,8 @@ import pytest
 import torch
 
 sys.path.insert(0, str(Path(__file__).parent))
+_state = tempfile.TemporaryDirectory(prefix="rookery-state-")  # the list of trusted runs; the user's own is left alone
+os.environ["XDG_STATE_HOME"] = _state.name
 torch.set_num_threads(1)
 
 

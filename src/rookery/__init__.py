@@ -41,6 +41,7 @@ _PUBLIC = {  # name → module that defines it
     "check_env": "rookery.envs.check.checker",
     "collate": "rookery.core.batch.collate",
     "decollate": "rookery.core.batch.collate",
+    "env_factory": "rookery.core.registry",
     "evaluate_run": "rookery.run.evaluate",
     "json_schema": "rookery.run.config.resolve",
     "load_config": "rookery.run.config.resolve",
@@ -70,6 +71,7 @@ if TYPE_CHECKING:
     from rookery.core.errors import EnvError as EnvError
     from rookery.core.errors import RookeryError as RookeryError
     from rookery.core.errors import UsageError as UsageError
+    from rookery.core.registry import env_factory as env_factory
     from rookery.core.registry import lookup as lookup
     from rookery.core.registry import names as names
     from rookery.core.registry import register as register

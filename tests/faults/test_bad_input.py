@@ -330,7 +330,13 @@ def test_a_config_cannot_call_the_standard_library_in_place_of_an_env_a_wrapper_
     config = victim / "config.yaml"
     tree = Merged([Layer("file", read_file(config)[0]), parse_overrides(words)]).tree
     config.write_text(write_text(tree))
-    for command in (["eval", "victim"], ["train", "--resume", "victim"], ["train", "-c", str(config), "--out", "new"]):
+    for command in (["eval", "victim"], ["train", "--resume", "victim"]):
+        assert "--trust" in cli(*command).err  # test_trust.py
+    for command in (
+        ["eval", "victim", "--trust"],
+        ["train", "--resume", "victim", "--trust"],
+        ["train", "-c", str(config), "--out", "new"],
+    ):
         ended = cli(*command)
         assert ended.code == 2, ended.err
         assert f"{key}: '" in ended.err

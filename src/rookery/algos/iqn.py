@@ -38,9 +38,9 @@ class IQNConfig(QLearningConfig):
 
     name: Literal["iqn"] = "iqn"  # of the algorithm
     double: bool = False  # choose the next action with the online network, judge it with the target
-    samples: Positive = 64  # τ drawn per sampled step
-    target_samples: Positive = 64  # τ' drawn for its target
-    acting_samples: Positive = 32  # K: τ̃ that choosing an action takes the mean over
+    samples: Annotated[int, Field(ge=1, le=10_000)] = 64  # τ drawn per sampled step
+    target_samples: Annotated[int, Field(ge=1, le=10_000)] = 64  # τ' drawn for its target
+    acting_samples: Annotated[int, Field(ge=1, le=10_000)] = 32  # K: τ̃ that choosing an action takes the mean over
     cosines: Positive = 64  # n: features of a fraction
     kappa: Annotated[float, Field(gt=0)] = 1.0  # κ: error from which the loss is linear
     risk: Risk = "neutral"  # β: attitude to risk of the policy

@@ -35,7 +35,7 @@ class REDQConfig(SoftConfig):
 
     name: Literal["redq"] = "redq"  # of the algorithm
     tau: Annotated[float, Field(gt=0, le=1)] = 0.005  # how far the target critics move per update
-    critics: Positive = 10  # N: size of the ensemble
+    critics: Annotated[int, Field(ge=1, le=1_000)] = 10  # N: size of the ensemble
     subset: Positive = 2  # critics whose smallest value is the target
     policy_every: Positive = 20  # updates of the critics per update of policy and temperature
 

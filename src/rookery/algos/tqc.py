@@ -37,7 +37,7 @@ class TQCConfig(SoftConfig):
 
     name: Literal["tqc"] = "tqc"  # of the algorithm
     tau: Annotated[float, Field(gt=0, le=1)] = 0.005  # how far the target critics move per update
-    critics: Positive = 5  # N
+    critics: Annotated[int, Field(ge=1, le=1_000)] = 5  # N
     quantiles: Positive = 25  # M: numbers that each critic gives
     drop: Annotated[int, Field(ge=0)] = 2  # d: quantiles per critic left out of targets, the largest of all
 

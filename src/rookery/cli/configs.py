@@ -23,6 +23,7 @@ def show(
     env: str = typer.Option(None, help="Env."),
     where: bool = typer.Option(False, "--sources", help="Say for each value where it came from."),
     as_json: bool = typer.Option(False, "--json", help="JSON instead of YAML."),
+    trust: bool = sources.TRUST,
 ) -> None:
     """Print the whole config that `rookery train` would use with the same words."""
     from rookery.core.config.yaml import write_text
@@ -30,7 +31,7 @@ def show(
 
     named, extra = sources.sort_words(words), sources.as_overrides(algo, env, None)
     if named.preset and Path(named.preset).is_dir():
-        config = sources.run_config(Path(named.preset), [*extra, *named.overrides])
+        config = sources.run_config(Path(named.preset), [*extra, *named.overrides], trust)
     else:
         config = sources.make_config(named, file, extra)
     if where:
@@ -45,11 +46,12 @@ def diff(
     a: str = typer.Argument(..., help="A preset, a file or the folder of a run."),
     b: str = typer.Argument(..., help="Another one."),
     as_json: bool = typer.Option(False, "--json", help="One JSON object on standard output."),
+    trust: bool = sources.TRUST,
 ) -> None:
     """Print the keys in which two configs differ."""
     from rookery.run.config.config import diff as difference
 
-    differences = difference(sources.any_config(a), sources.any_config(b))
+    differences = difference(sources.any_config(a, trust), sources.any_config(b, trust))
     if as_json:
         typer.echo(json.dumps({key: {"a": left, "b": right} for key, (left, right) in differences.items()}, indent=2))
         return

@@ -37,6 +37,7 @@ def doctor(
     env: str = typer.Option(None, help="Env: an id, or package.module:EnvId, which is imported first."),
     seconds: float = typer.Option(20.0, min=0.1, help="Measuring in all; building and compiling come on top."),
     as_json: bool = typer.Option(False, "--json", help="One JSON object on standard output."),
+    trust: bool = sources.TRUST,
 ) -> None:
     """Say where the time of a config goes and what would make it faster, predicted and measured.
 
@@ -45,7 +46,7 @@ def doctor(
     named, extra = sources.sort_words(words), sources.as_overrides(algo, env, None)
     if named.preset and Path(named.preset).is_file() and file is None:
         named, file = sources.Words(None, named.overrides), Path(named.preset)
-    config, factory = sources.described(named, file, extra)
+    config, factory = sources.described(named, file, extra, trust)
     from rookery.doctor.doctor import examine
 
     report = examine(config, seconds, factory, say=lambda text: typer.echo(f"{text} …", err=True))

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import typer
 
+from rookery.cli.sources import TRUST
 from rookery.core.errors import UsageError
 
 
@@ -16,6 +17,7 @@ def evaluate(
     checkpoint: str = typer.Option("last", metavar="best|last|STEP", help="Which weights."),
     seed: int = typer.Option(None, min=0, help="Seed of the episodes. [default: run.seed]"),
     as_json: bool = typer.Option(False, "--json", help="One JSON object on standard output."),
+    trust: bool = TRUST,
 ) -> None:
     """Play episodes with a trained policy, greedily."""
     if checkpoint not in ("best", "last") and not checkpoint.isdigit():
@@ -24,7 +26,7 @@ def evaluate(
         raise UsageError(f"there is no folder {folder}")
     from rookery import evaluate_run
 
-    result = evaluate_run(folder, episodes, checkpoint, seed)
+    result = evaluate_run(folder, episodes, checkpoint, seed, trust=trust)
     if as_json:
         typer.echo(json.dumps(result))
         return

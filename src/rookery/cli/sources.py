@@ -12,11 +12,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import typer
+
 from rookery.core.errors import CheckpointError, ConfigError, UsageError
 
 if TYPE_CHECKING:
     from rookery.run.config.config import Config
     from rookery.run.experiment.experiment import Experiment
+
+
+TRUST = typer.Option(False, "--trust", help="The folder is somebody else's: import the code that its config names.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,12 +65,12 @@ def experiment(words: Words, file: Path | None, extra: Sequence[str], options: M
     return Experiment(config, **code, **options)
 
 
-def described(words: Words, file: Path | None, extra: Sequence[str]) -> tuple[Config, Any]:
+def described(words: Words, file: Path | None, extra: Sequence[str], trust: bool = False) -> tuple[Config, Any]:
     """The config that a command line describes, and the env factory of a Python file;
     a run's folder stands for its config.
     """
     if words.preset and Path(words.preset).is_dir() and file is None:
-        return run_config(Path(words.preset), [*extra, *words.overrides]), None
+        return run_config(Path(words.preset), [*extra, *words.overrides], trust), None
     config, factory = make_config(words, file, extra), _code_of(file).get("env")
     if config.env.id is None and factory is None:
         raise ConfigError("env.id is missing: give --env ID (`rookery list envs`), or env.id in the config")
@@ -97,25 +102,25 @@ def make_config(words: Words, file: Path | None, extra: Sequence[str]) -> Config
     return load_config(words.preset, file, overrides=overrides)
 
 
-def run_config(folder: Path, overrides: Sequence[str] = ()) -> Config:
+def run_config(folder: Path, overrides: Sequence[str] = (), trust: bool = False) -> Config:
     """The config with which the run in a folder was started, with changes from the command line."""
-    from rookery.run.config.resolve import load_config
+    from rookery.run.config.resolve import load_run_config
 
     file = folder / "config.yaml"
     if not folder.is_dir():
         raise UsageError(f"there is no folder {folder}")
     if not file.is_file():
         raise CheckpointError(f"{folder} is not the folder of a run: it has no config.yaml")
-    return load_config(file=file, overrides=overrides)
+    return load_run_config(file, overrides=overrides, trust=trust)
 
 
-def any_config(what: str) -> Config:
+def any_config(what: str, trust: bool = False) -> Config:
     """The config behind one word: a run's folder, a YAML file, or a preset."""
     from rookery.run.config.resolve import load_config
 
     path = Path(what)
     if path.is_dir():
-        return run_config(path)
+        return run_config(path, trust=trust)
     if path.suffix in (".yaml", ".yml", ".py") or path.is_file():
         return make_config(Words(None, []), path, ())
     return load_config(what)

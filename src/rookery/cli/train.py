@@ -29,6 +29,7 @@ def train(
     on_exists: str = typer.Option(None, metavar="fail|resume|new", help="What to do if --out holds a run already."),
     init_from: str = typer.Option(None, metavar="RUN[@best|last|STEP]", help="Start with the weights of another run."),
     cluster: str = typer.Option(None, metavar="local|auto|ADDRESS", help="Collectors on Ray: pool=ray pool.cluster=…"),
+    trust: bool = sources.TRUST,
 ) -> int:
     """Train a policy, or go on training one.
 
@@ -38,7 +39,7 @@ def train(
         raise UsageError(f"--on-exists: expected fail, resume or new, got {on_exists!r}")
     named = sources.sort_words(words)
     extra = sources.as_overrides(algo, env, seed, cluster)
-    options = {"resume": resume, "init_from": init_from, "on_exists": on_exists, "out": out}
+    options = {"resume": resume, "init_from": init_from, "on_exists": on_exists, "out": out, "trust": trust}
     if resume is not None:
         yaml = file if file is not None and file.suffix != ".py" else None  # a .py may hold the env and callbacks
         _alone(resume, {"PRESET": named.preset, "-c": yaml, "--out": out, "--on-exists": on_exists})

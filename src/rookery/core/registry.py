@@ -11,10 +11,10 @@ from __future__ import annotations
 import difflib
 import importlib
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any, Literal, TypeVar, get_args
 
 from rookery.core.catalogue import BUILTIN, MOVED, OTHER_NAMES
 from rookery.core.errors import ConfigError
@@ -22,6 +22,8 @@ from rookery.core.errors import ConfigError
 log = logging.getLogger(__name__)
 Kind = Literal["algo", "env", "preset", "model", "encoder", "wrapper", "sink", "callback"]
 KINDS: tuple[str, ...] = get_args(Kind)
+Factory = TypeVar("Factory", bound=Callable[..., Any])
+_MARK = "__rookery_env_factory__"
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +95,16 @@ def entry(kind: str, name: str) -> Entry:
         hint = f", which is {other} here." if other else f".{did_you_mean(name, table)}"
         raise ConfigError(f"unknown {kind} {name!r}{hint} Known: {', '.join(sorted(table)) or 'none'}.")
     return table[name]
+
+
+def env_factory(function: Factory) -> Factory:
+    """Marks a function that makes an env (`@rookery.env_factory`): a config that is not the user's own may name it, too."""
+    setattr(function, _MARK, True)
+    return function
+
+
+def is_env_factory(code: Any) -> bool:
+    return getattr(code, _MARK, False) is True
 
 
 def lookup(kind: str, name: str) -> Any:

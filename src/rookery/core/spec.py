@@ -6,12 +6,14 @@ float32. An observation with the top-level key `action_mask` carries the legal a
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
 
 from rookery.core.errors import ConfigError
+from rookery.core.system.memory import check_room
 from rookery.core.tree import Tree, leaves, tree_map, walk
 
 Kind = Literal["box", "discrete", "multi_discrete", "multi_binary"]
@@ -32,7 +34,7 @@ class Leaf:
 
     @property
     def bytes(self) -> int:
-        return int(np.prod(self.shape, dtype=np.int64)) * self.dtype.itemsize
+        return math.prod(self.shape) * self.dtype.itemsize
 
     @property
     def is_image(self) -> bool:
@@ -105,6 +107,8 @@ def stacked_spec(obs_spec: Tree, stack: int) -> Tree:
     """
     if stack == 1:
         return obs_spec
+    bounds = 2 * stack * bytes_of(obs_spec)
+    check_room(bounds, f"env.stack={stack} frames of {describe(obs_spec)} need", "Lower env.stack.")
     flat = {path: leaf if is_mask(path) else _stacked_leaf(leaf, stack, path) for path, leaf in walk(obs_spec)}
     parts = iter(flat.values())
     return tree_map(lambda _: next(parts), obs_spec)
@@ -161,6 +165,7 @@ def spec_from_json(plain: Any) -> Tree:
     if "parts" in plain:
         return {key: spec_from_json(part) for key, part in plain["parts"].items()}
     shape, dtype = tuple(plain["shape"]), np.dtype(plain["dtype"])
+    check_room(2 * math.prod(shape) * dtype.itemsize, f"the bounds of a space of shape {shape} need", "Is it damaged?")
     bounds = {
         name: np.broadcast_to(np.array(plain[name], dtype), shape).copy() if name in plain else None
         for name in ("low", "high")

@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 
 from rookery.core.errors import ConfigError
+from rookery.core.spec import bytes_of
+from rookery.core.system.memory import check_room
 from rookery.core.tree import Tree
 from rookery.data.kinds import NOT_OF_SEQUENCES
 from rookery.data.mixture import Mixture
@@ -48,7 +50,12 @@ class StoreNeeds:
 
 
 def rollout_store(needs: StoreNeeds) -> Store:
-    together = 1 if needs.apart else needs.collectors
+    together, step = 1 if needs.apart else needs.collectors, bytes_of(needs.obs_spec) + bytes_of(needs.action_spec)
+    check_room(
+        2 * needs.rows * needs.columns * step,  # in the collectors and in the store
+        f"rollouts of {needs.rows} rows (algo.rollout) in {needs.columns} columns (env.num × pool.workers) need",
+        "Lower algo.rollout or env.num.",
+    )
     return RolloutStore(needs.rows, needs.columns // needs.collectors * together, together)
 
 

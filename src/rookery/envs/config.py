@@ -53,13 +53,15 @@ class EnvConfig(Section):
     """The task. A Python factory may stand in for `id`."""
 
     id: str | None = None  # gymnasium id, `package.module:EnvId`, `package.module:Class`; None: a factory in Python
-    num: Annotated[int, Field(ge=1)] = 1  # training envs per worker
+    num: Annotated[int, Field(ge=1, le=100_000)] = 1  # training envs per worker
     kwargs: dict[str, Any] = {}  # keyword arguments of the env's constructor
     per_env: tuple[dict[str, Any], ...] = ()  # overrides of kwargs, dealt out in turn over the envs of all workers
     wrappers: Wrappers = ()  # wrappers of every env, innermost first
     train_wrappers: Wrappers = ()  # further wrappers of training envs only, e.g. reward_clip
     eval_wrappers: Wrappers = ()  # further wrappers of evaluation envs only
-    stack: Limit = 1  # frames that the networks see at once, the last k; stored once, repeated at an episode's start
+    stack: Annotated[int, Field(ge=1, le=10_000)] = (
+        1  # frames that the networks see at once, the last k; stored once, repeated at an episode's start
+    )
     max_episode_steps: Limit | None = None  # env steps until truncation; None: what the id was registered with
     api: Api = "auto"  # four: the old API, step() -> obs, reward, done, info; parallel, turns, dict: several agents
     engine: Engine = "auto"  # native: our numba engine or the id's own; auto: ours if it gives the same, else gymnasium

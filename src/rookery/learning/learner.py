@@ -24,6 +24,7 @@ from rookery.core.tree import Tree, flatten, tree_map, walk
 from rookery.learning.compiled.cache import Cache
 from rookery.learning.flat import FlatNetwork
 from rookery.learning.module_rng import OwnDraws
+from rookery.learning.network_memory import WithinMemory
 from rookery.learning.optim import Optimiser
 from rookery.learning.update_words import Eager, Outputs, Rows, Traced, split
 from rookery.nets.noisy import resample
@@ -95,7 +96,7 @@ class Learner:
         self.fall_back = fall_back  # whether an update that cannot be compiled may run eagerly
         self.note = ""  # why it does
         self.busy: Busy = unseen  # shows people that a build takes its time
-        with seeded(streams.seed_of("networks")):
+        with seeded(streams.seed_of("networks")), WithinMemory():
             modules = {name: module.to(self.device) for name, module in algo.networks().items()}
         self.nets = {name: FlatNetwork(name, module) for name, module in modules.items()}
         for target, source in algo.targets.items():

@@ -20,6 +20,8 @@ from rookery.core.errors import ConfigError
 from rookery.core.registry import did_you_mean
 from rookery.core.rng import Streams
 from rookery.core.spec import describe, spec_to_json, stacked_spec
+from rookery.core.system.memory import check_room
+from rookery.core.system.process import LEAST_BYTES
 from rookery.core.tree import Tree
 from rookery.data.build import StoreNeeds
 from rookery.data.replay.hindsight import GoalFunctions
@@ -234,6 +236,9 @@ def build_learner(
             f"learning.learners={learning.learners} need a GPU each, but torch finds {torch.cuda.device_count()} here. "
             "Lower learning.learners, or set run.device=cpu."
         )
+    check_room(
+        learning.learners * LEAST_BYTES, f"learning.learners={learning.learners} need", "Lower learning.learners."
+    )
     axis = 0 if algo.window() is None and algo.memory() is None else 1  # rows [N], or sequences [T, N]
     return Leader(algo, streams, GroupSpec(make, learning.learners, axis, device, learning.deadline, view.pool.start))
 
@@ -342,6 +347,9 @@ def remote_pool(
     spec = partial(WorkerSpec, build_worker, config, factory=factory)
     if config.pool.kind == "process":
         from rookery.run.pools.process import ProcessPool
+
+        workers = config.pool.workers
+        check_room(workers * LEAST_BYTES, f"pool.workers={workers} processes need", "Lower pool.workers.")
 
         return ProcessPool(config, learners, streams, spec)
     from rookery.run.pools.ray import RayPool

@@ -74,10 +74,18 @@ class Evaluator:
 
 
 def evaluate_run(
-    folder: Path | str, episodes: int | None = None, checkpoint: str | int = "last", seed: int | None = None
+    folder: Path | str,
+    episodes: int | None = None,
+    checkpoint: str | int = "last",
+    seed: int | None = None,
+    *,
+    trust: bool = False,
 ) -> dict[str, Any]:
-    """Evaluate a finished or running run; `seed` None repeats the run's own evaluation seeds."""
-    with load_run(folder, checkpoint) as loaded:
+    """Evaluate a finished or running run; `seed` None repeats the run's own evaluation seeds.
+
+    `trust=True` lets a run that is not your own import the code that its config names.
+    """
+    with load_run(folder, checkpoint, trust=trust) as loaded:
         config = loaded.config
         count = episodes or config.eval.episodes
         num = next(n for n in range(min(config.eval.num, count), 0, -1) if count % n == 0)

@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from rookery.acting.policy import Policy
-from rookery.core.errors import CheckpointError, UsageError
+from rookery.core.errors import CheckpointError, ConfigError, UsageError
 from rookery.core.rng import Streams
 from rookery.envs.multi.env import MultiEnv
 from rookery.run.build import EnvFactory, build_players, make_env, purpose_of, seating
 from rookery.run.checkpoints.checkpoints import Checkpoints
+from rookery.run.checkpoints.durable import parse_json, read_file
 from rookery.run.checkpoints.manifest import understood
 from rookery.run.config.config import Config
-from rookery.run.config.resolve import load_config
+from rookery.run.config.resolve import load_run_config
 from rookery.run.experiment.folder import RunFolder
 from rookery.run.machine import settings
 from rookery.run.players import Players
 from rookery.run.spaces import Spaces
+
+MAX_SPACES_BYTES = 1 << 26  # bounds of every pixel may be written out
 
 
 @dataclass(slots=True)
@@ -43,12 +45,14 @@ class Loaded:
 
 
 @contextmanager
-def load_run(folder: Path | str, checkpoint: str | int = "last", env: EnvFactory | None = None) -> Iterator[Loaded]:
-    """The players of a run at a checkpoint: "best", "last" or a step."""
+def load_run(
+    folder: Path | str, checkpoint: str | int = "last", env: EnvFactory | None = None, *, trust: bool = False
+) -> Iterator[Loaded]:
+    """The players of a run at a checkpoint: "best", "last" or a step. `trust`: also if its config is somebody else's."""
     run = RunFolder.read(Path(folder))
     if not run.config.exists():
         raise UsageError(f"{run.path} holds no config.yaml, so its networks cannot be built again")
-    config = load_config(file=run.config)
+    config = load_run_config(run.config, trust=trust)
     state, manifest = Checkpoints(run.checkpoints).load(checkpoint)
     with settings(threads=1):
         streams = Streams(config.run.seed)
@@ -65,17 +69,25 @@ def _spaces(run: RunFolder, config: Config, streams: Streams, env: EnvFactory | 
     """As the run wrote them; of runs of earlier versions, from an env."""
     if run.spaces.exists():
         try:
-            return Spaces.from_json(json.loads(run.spaces.read_text()))
-        except (ValueError, KeyError, TypeError) as error:
+            return Spaces.from_json(parse_json(read_file(run.spaces, MAX_SPACES_BYTES), run.spaces))
+        except (ValueError, KeyError, TypeError, AttributeError, ConfigError, CheckpointError) as error:
             raise CheckpointError(f"{run.spaces} is damaged ({error}). Remove it: an env is asked instead.") from error
     with closing(make_env(config, streams, 1, "eval", factory=env, here=True)) as probe:
         return Spaces.of(probe)
 
 
 def load_policy(
-    folder: Path | str, checkpoint: str | int = "best", *, env: EnvFactory | None = None, player: str | None = None
+    folder: Path | str,
+    checkpoint: str | int = "best",
+    *,
+    env: EnvFactory | None = None,
+    player: str | None = None,
+    trust: bool = False,
 ) -> Policy:
-    """`load_policy(run)(Batch(obs=[obs])).action[0]`; where a run names several players, the one called `player`."""
-    with load_run(folder, checkpoint, env) as loaded:
+    """`load_policy(run)(Batch(obs=[obs])).action[0]`; where a run names several players, the one called `player`.
+
+    `trust=True` lets a run that is not your own import the code that its config names.
+    """
+    with load_run(folder, checkpoint, env, trust=trust) as loaded:
         chosen = loaded.players.named(player)
         return chosen.policy(chosen.knob_values)

@@ -10,7 +10,6 @@ Two runs belong together if their configs differ in nothing but the seed and whe
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +20,7 @@ import numpy as np
 from rookery.core.config.yaml import read_file
 from rookery.core.errors import UsageError
 from rookery.core.registry import did_you_mean
+from rookery.run.checkpoints.durable import json_lines
 from rookery.run.config.config import flat
 from rookery.studies.statistics import band, iqm
 
@@ -93,9 +93,7 @@ def read_run(folder: Path, metric: str, axis: Axis = "steps") -> Run:
     config, file = folder / "config.yaml", folder / "metrics.jsonl"
     if not config.is_file() or not file.is_file():
         raise UsageError(f"{folder} is not the folder of a run with metrics: it has no config.yaml or no metrics.jsonl")
-    text = file.read_text(encoding="utf-8")
-    whole = text[: text.rfind("\n") + 1]  # a run that goes on may be writing its last line
-    rows = [json.loads(line) for line in whole.splitlines()]
+    rows = list(json_lines(file))
     at = "time/seconds" if axis == "seconds" else "eval/steps" if metric.startswith("eval/") else "steps"
     points = [(row[at], row[metric]) for row in rows if row.get(metric) is not None and row.get(at) is not None]
     if not points:

@@ -9,8 +9,9 @@ import pytest
 
 from rookery.core.errors import ConfigError
 from rookery.core.spec import Leaf
+from rookery.core.system.memory import available_bytes
 from rookery.data import ReplayConfig, ReplayStore
-from rookery.data.replay.memory_check import available_bytes, check_replay_fits, replay_bytes
+from rookery.data.replay.memory_check import check_replay_fits, replay_bytes
 
 FRAME = Leaf("box", (84, 84), np.dtype(np.uint8))
 CHOICE = Leaf("discrete", (), np.dtype(np.int64), (4,))

@@ -2,6 +2,7 @@
 
 The stock loader follows YAML 1.1, where `1e-3` is a string, `on` is true, `010` is eight and `12:30` is 750. This one
 reads numbers as people write them, `true`, `false` and `null`; everything else is a string. No tag creates an object.
+A text is bounded, and so is what its aliases would make of it.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ import yaml
 from rookery.core.errors import ConfigError
 
 KeyPath = tuple[str, ...]
+MOST_BYTES = 1 << 20  # of a config file
+MOST_VALUES = 50_000  # keys and values of a config, every alias counted with all that it stands for
 
 _INT = re.compile(r"^[-+]?(?:[0-9]+(?:_[0-9]+)*|0x[0-9a-fA-F]+)$")
 _FLOAT = re.compile(
@@ -25,10 +28,18 @@ _FLOAT = re.compile(
     re.X,
 )
 _FIRST = list("-+0123456789.")
+_TOO_MANY = f"more than {MOST_VALUES} keys and values, or nested more than 50 deep: that is no config"
 
 
 class _Loader(yaml.SafeLoader):
     yaml_implicit_resolvers: dict[str, list[Any]] = {}
+    nodes = 0
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        self.nodes += 1
+        if self.nodes > MOST_VALUES:
+            raise yaml.YAMLError(_TOO_MANY)
+        return super().compose_node(parent, index)
 
 
 class _Dumper(yaml.SafeDumper):
@@ -64,10 +75,21 @@ def read_value(text: str, where: str) -> Any:
 def read_file(path: Path) -> tuple[dict[str, Any], dict[KeyPath, int]]:
     """The tree in a file, and the line of every key in it."""
     try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+        with path.open("rb") as file:
+            data = file.read(MOST_BYTES + 1)
+    except OSError as error:
         raise ConfigError(f"cannot read the config file {path}: {error}") from error
-    tree, lines = _construct(text, str(path))
+    return read_text(data, path)
+
+
+def read_text(data: bytes, path: Path) -> tuple[dict[str, Any], dict[KeyPath, int]]:
+    """The tree in the content of a file."""
+    if len(data) > MOST_BYTES:
+        raise ConfigError(f"{path} has more than {MOST_BYTES} bytes: that is no config")
+    try:
+        tree, lines = _construct(data.decode(), str(path))
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"cannot read the config file {path}: {error}") from error
     if tree is None:
         return {}, {}
     if not isinstance(tree, dict):
@@ -89,9 +111,9 @@ def _construct(text: str, where: str) -> tuple[Any, dict[KeyPath, int]]:
             node = loader.get_single_node()
             if node is None:
                 return None, {}
-            lines: dict[KeyPath, int] = {}
-            _walk(node, (), lines, where, 0)
-            return loader.construct_document(node), lines
+            seen = _Seen(where)
+            seen.walk(node, (), 0)
+            return loader.construct_document(node), seen.lines
         finally:
             loader.dispose()
     except yaml.MarkedYAMLError as error:
@@ -101,20 +123,28 @@ def _construct(text: str, where: str) -> tuple[Any, dict[KeyPath, int]]:
         raise ConfigError(f"{where}: this is not valid YAML: {str(error)[:200]}") from error
 
 
-def _walk(node: yaml.Node, path: KeyPath, lines: dict[KeyPath, int], where: str, depth: int) -> None:
-    """Note the line of every key; refuse keys given twice, and aliases that would make a small file enormous."""
-    if depth > 50 or len(lines) > 100_000:
-        raise ConfigError(
-            f"{where}, line {node.start_mark.line + 1}: nested too deeply, or far too many values for a config"
-        )
-    if isinstance(node, yaml.SequenceNode):
-        for i, part in enumerate(node.value):
-            _walk(part, (*path, str(i)), lines, where, depth + 1)
-    elif isinstance(node, yaml.MappingNode):
-        for key, value in node.value:
-            line = key.start_mark.line + 1
-            here = (*path, str(key.value))
-            if here in lines:
-                raise ConfigError(f"{where}, line {line}: {'.'.join(here)} is given twice, first in line {lines[here]}")
-            lines[here] = line
-            _walk(value, here, lines, where, depth + 1)
+class _Seen:
+    """Notes the line of every key; refuses keys given twice, and aliases that would make a small file enormous."""
+
+    def __init__(self, where: str):
+        self.where, self.values = where, 0
+        self.lines: dict[KeyPath, int] = {}
+
+    def walk(self, node: yaml.Node, path: KeyPath, depth: int) -> None:
+        self.values += 1
+        if depth > 50 or self.values > MOST_VALUES:
+            raise ConfigError(f"{self.where}, line {node.start_mark.line + 1}: {_TOO_MANY}")
+        if isinstance(node, yaml.SequenceNode):
+            for i, part in enumerate(node.value):
+                self.walk(part, (*path, str(i)), depth + 1)
+        elif isinstance(node, yaml.MappingNode):
+            for key, value in node.value:
+                self._key(key, (*path, str(key.value)))
+                self.walk(value, (*path, str(key.value)), depth + 1)
+
+    def _key(self, key: yaml.Node, here: KeyPath) -> None:
+        line = key.start_mark.line + 1
+        if here in self.lines:
+            first = self.lines[here]
+            raise ConfigError(f"{self.where}, line {line}: {'.'.join(here)} is given twice, first in line {first}")
+        self.lines[here] = line

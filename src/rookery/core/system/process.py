@@ -17,6 +17,7 @@ from rookery.core.system import forkserver
 from rookery.core.system.child import END, FAILED, HUNG, Failure, pack, unpack
 from rookery.core.system.cpus import BOUND
 
+LEAST_BYTES = 30 << 20  # of memory that a process with torch needs for itself, whatever it shares
 STARTING = 300.0  # seconds for a process to import torch and make what it is for
 GUARD = (
     "a script that starts worker processes is imported by them: "

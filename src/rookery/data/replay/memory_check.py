@@ -1,4 +1,4 @@
-"""How much memory a replay needs, and how much there is, before anything is allocated (F24).
+"""How much memory a replay needs, before anything is allocated (F24).
 
 Arrays are allocated lazily by the operating system: without this check a replay that is too large would be noticed
 hours later, by the out-of-memory killer.
@@ -7,10 +7,10 @@ hours later, by the out-of-memory killer.
 from __future__ import annotations
 
 import math
-from pathlib import Path
 
 from rookery.core.errors import ConfigError
 from rookery.core.spec import bytes_of, describe
+from rookery.core.system.memory import human
 from rookery.core.tree import Tree
 from rookery.data.replay.priorities import priority_bytes
 
@@ -24,15 +24,6 @@ def replay_bytes(capacity: int, columns: int, obs_spec: Tree, row_spec: Tree, pr
     frame = bytes_of(obs_spec)
     rows = places * (frame + bytes_of(row_spec) + META_BYTES) + capacity * frame // STEPS_PER_EPISODE
     return rows + (priority_bytes(places) if prioritised else 0)
-
-
-def available_bytes(root: Path = Path("/")) -> int | None:
-    """What this process may still allocate: the tighter of the machine's and the container's;
-    None if nothing can be read.
-    """
-    bounds = [_meminfo(root / "proc/meminfo"), *_cgroup_bounds(root)]
-    known = [bound for bound in bounds if bound is not None]
-    return max(0, min(known)) if known else None
 
 
 def check_replay_fits(
@@ -50,8 +41,8 @@ def check_replay_fits(
         return
     fits = _largest_capacity(max_memory * available, columns, obs_spec, row_spec, prioritised)
     raise ConfigError(
-        f"store.capacity={capacity} needs {_human(needed)} ({needed} bytes: observations {describe(obs_spec)}, "
-        f"{columns} columns), but {_human(available)} ({available} bytes) are available, of which "
+        f"store.capacity={capacity} needs {human(needed)} ({needed} bytes: observations {describe(obs_spec)}, "
+        f"{columns} columns), but {human(available)} ({available} bytes) are available, of which "
         f"store.max_memory={max_memory:g} may be used. The largest capacity that fits is {fits}. Lower store.capacity, "
         "use smaller observations (uint8, fewer pixels; let env.stack stack the frames), free memory, or set "
         "store.mmap=true to keep the replay on disk."
@@ -67,57 +58,3 @@ def _largest_capacity(budget: float, columns: int, obs_spec: Tree, row_spec: Tre
         else:
             high = middle - 1
     return low
-
-
-def _human(count: float) -> str:
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if count < 1024:
-            return f"{count:.1f} {unit}"
-        count /= 1024
-    return f"{count:.1f} TiB"
-
-
-def _text(path: Path) -> str | None:
-    try:
-        return path.read_text()
-    except OSError:  # not Linux, or hidden from this process
-        return None
-
-
-def _meminfo(path: Path) -> int | None:
-    for line in (_text(path) or "").splitlines():
-        if line.startswith("MemAvailable:"):
-            return int(line.split()[1]) * 1024
-    return None
-
-
-def _cgroup_bounds(root: Path) -> list[int | None]:
-    """Free bytes under the limit of this process's cgroup and of each of its parents, v2 and v1."""
-    bounds: list[int | None] = []
-    for line in (_text(root / "proc/self/cgroup") or "").splitlines():
-        _, controllers, path = line.split(":", 2)
-        if controllers == "":
-            base, names = root / "sys/fs/cgroup", ("memory.max", "memory.current", "inactive_file")
-        elif "memory" in controllers.split(","):
-            base, names = (
-                root / "sys/fs/cgroup/memory",
-                ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
-            )
-        else:
-            continue
-        parts = [part for part in path.split("/") if part not in ("", "..")]
-        bounds += [_cgroup_free(base.joinpath(*parts[:n]), names) for n in range(len(parts) + 1)]
-    return bounds
-
-
-def _cgroup_free(folder: Path, names: tuple[str, str, str]) -> int | None:
-    limit, used = _text(folder / names[0]), _text(folder / names[1])
-    if limit is None or used is None or limit.strip() == "max":
-        return None
-    # pages of files that were not used lately are given back on demand
-    cache = [
-        int(line.split()[1])
-        for line in (_text(folder / "memory.stat") or "").splitlines()
-        if line.startswith(names[2] + " ")
-    ]
-    return int(limit) - int(used) + sum(cache)

@@ -18,6 +18,7 @@ import torch
 from rookery.core.chunk import Chunk
 from rookery.core.errors import CheckpointError, UsageError
 from rookery.core.spec import stacked_spec
+from rookery.core.system.memory import available_bytes
 from rookery.core.tree import Tree, tree_map
 from rookery.data.aligned import aligned_zeros
 from rookery.data.config import ReplayConfig
@@ -26,7 +27,7 @@ from rookery.data.pieces import piece
 from rookery.data.replay.alarm import Alarm
 from rookery.data.replay.hindsight import GoalFunctions, Hindsight
 from rookery.data.replay.leaf import stored_spec
-from rookery.data.replay.memory_check import available_bytes, check_replay_fits
+from rookery.data.replay.memory_check import check_replay_fits
 from rookery.data.replay.priorities import Keys
 from rookery.data.replay.prioritised import Prioritised
 from rookery.data.replay.reader import Reader

@@ -6,10 +6,14 @@ This is the gradient of the whole batch for every loss that is a sum of means ov
 by itself, and a mean over valid rows because it is divided by the valid rows of the *average* part (`core.counting`).
 What is no such sum (a product of two means, a comparison of rows with one another) is noticed by the `Witness`, which
 sees the whole batch once. Random numbers are drawn for the whole batch by everybody, who keep their part.
+
+Learners meet in a file of a private folder and talk over the loopback interface, where others of this machine can reach
+them, too: so each first proves that it knows the secret that came through its pipe.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -37,12 +41,25 @@ class ReduceGroup:
         self._counted: list[tuple[Tensor, Tensor]] = []
         self._group: Any = None
 
-    def join(self, store: Any, seconds: float) -> None:
-        """Meet the others; returns when all are there."""
+    def join(self, place: str, secret: bytes, seconds: float) -> None:
+        """Meet the others in a file; returns when all are there."""
+        wait = timedelta(seconds=seconds)
         try:
-            self._group = _process_group(store, self.rank, self.size, timedelta(seconds=seconds), self.device)
+            store = dist.FileStore(place, self.size)
+            store.set_timeout(wait)
+            self._group = _process_group(store, self.rank, self.size, wait, self.device)
         except RuntimeError as error:
             raise WorkerLost(f"did not meet the others: {error}") from error
+        self._prove(secret)
+
+    def _prove(self, secret: bytes) -> None:
+        """Everybody adds what only the secret tells: a stranger in anybody's place would spoil the sum."""
+        shares = [hashlib.sha256(secret + rank.to_bytes(4, "little")).digest() for rank in range(self.size)]
+        numbers = torch.tensor([list(share) for share in shares], device=self.device)
+        total = numbers[self.rank].clone()
+        self._sum(total)
+        if not torch.equal(total, numbers.sum(0)):
+            raise WorkerLost("met somebody who does not know the secret of this run")
 
     def close(self) -> None:
         self._group = None
@@ -148,14 +165,6 @@ def rows_in(batch: Tree, axis: int, size: int) -> int:
             "Change the size of the batches, or learning.learners."
         )
     return rows
-
-
-def meeting(port: int | None, seconds: float) -> Any:
-    """Where learners find each other: made by the first without a port, reached by the others with that one's."""
-    host = port is None
-    return dist.TCPStore(
-        HERE, port or 0, is_master=host, wait_for_workers=False, timeout=timedelta(seconds=seconds)
-    )  # its own port, so that runs side by side do not meet
 
 
 def _process_group(store: Any, rank: int, size: int, timeout: timedelta, device: torch.device) -> Any:

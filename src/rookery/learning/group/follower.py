@@ -22,7 +22,7 @@ from rookery.core.system.child import ANSWER, live, pack, unpack
 from rookery.core.system.process import WorkerLost
 from rookery.core.system.shared_memory import Layout, SharedArena
 from rookery.core.tree import unflatten
-from rookery.learning.group.all_reduce import ReduceGroup, meeting
+from rookery.learning.group.all_reduce import ReduceGroup
 from rookery.learning.learner import Learnable, Learner, Outputs
 
 
@@ -106,8 +106,8 @@ class Member:
     def close(self) -> None:
         """It has nothing that does not go with its process."""
 
-    def do_join(self, port: int) -> None:
-        self.group.join(meeting(port, self._seconds), self._seconds)
+    def do_join(self, place: str, secret: bytes) -> None:
+        self.group.join(place, secret, self._seconds)
 
     def do_update(self, task: Task) -> tuple[dict[str, np.ndarray], np.ndarray]:
         learner = self.learner

@@ -13,6 +13,8 @@ from __future__ import annotations
 
 import logging
 import os
+import secrets
+from tempfile import TemporaryDirectory
 
 import numpy as np
 import torch
@@ -24,7 +26,7 @@ from rookery.core.system.child import unpack
 from rookery.core.system.process import STARTING, Process, WorkerLost
 from rookery.core.system.shared_memory import Layout, SharedArena, layout_of
 from rookery.core.tree import Tree, flatten
-from rookery.learning.group.all_reduce import ReduceGroup, Witness, meeting, rows_in
+from rookery.learning.group.all_reduce import ReduceGroup, Witness, rows_in
 from rookery.learning.group.follower import GroupSpec, Task, device_of, digest, is_told, serve_member, shared_update
 from rookery.learning.learner import Learnable, Learner, Outputs
 
@@ -131,18 +133,23 @@ class Leader(Learner):
                 self._members.append(LearnerProcess(rank, spec.start, serve_member, made_of))
             for member in self._members:
                 member.answer(STARTING)
-            store = meeting(None, spec.seconds)
-            for member in self._members:
-                member.ask("join", store.port)
-            self.group.join(store, spec.seconds)
-            for member in self._members:
-                member.answer(spec.seconds)
+            self._meet()
         except WorkerLost as error:
             raise self._autopsy(error) from None
         except BaseException:
             self.close()
             raise
         log.info("learners: %s", ", ".join(f"{n} (pid {pid})" for n, pid in enumerate([os.getpid(), *self.pids])))
+
+    def _meet(self) -> None:
+        """In a folder that only this user can open; when all have met, nobody needs it any more."""
+        with TemporaryDirectory(prefix="rookery-learners-") as folder:
+            meeting = os.path.join(folder, "meeting"), secrets.token_bytes(32)
+            for member in self._members:
+                member.ask("join", *meeting)
+            self.group.join(*meeting, self.spec.seconds)
+            for member in self._members:
+                member.answer(self.spec.seconds)
 
     def _tell(self, name: str, batch: dict[str, Tree], rows: int) -> None:
         """Batch and numbers into shared memory, then the task to everybody."""

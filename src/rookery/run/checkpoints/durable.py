@@ -8,7 +8,7 @@ import os
 import re
 import secrets
 import stat
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
@@ -16,6 +16,8 @@ from typing import Any, NamedTuple, NoReturn
 from rookery.core.errors import CheckpointError
 
 MOST_OPEN = 64  # files of one checkpoint that wait for their fsync; a process may have 1024 files open
+MOST_VALUES = 1_000_000  # in a JSON file: far above what a run writes, far below what would fill the memory
+MOST_LINE_BYTES = 1 << 24  # of metrics.jsonl
 BLOCK = 1 << 20  # bytes hashed and written at a time: still in the cache when they are written
 
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,127}")
@@ -150,8 +152,18 @@ def hash_file(path: Path, expected_bytes: int) -> FileInfo:
         raise CheckpointError(f"{path} cannot be read: {error.strerror}.") from error
 
 
+def json_lines(path: Path) -> Iterator[Any]:
+    """The values of a file with one per line, one by one; of a last line that is half written nothing."""
+    with os.fdopen(open_plain(path), "rb") as file:
+        while (line := file.readline(MOST_LINE_BYTES)).endswith(b"\n"):
+            if line.strip():
+                yield parse_json(line, path)
+    if len(line) == MOST_LINE_BYTES:
+        raise CheckpointError(f"{path} has a line of more than {MOST_LINE_BYTES} bytes; it was not written by Rookery.")
+
+
 def parse_json(data: bytes, path: Path) -> Any:
-    """Strict JSON: no NaN words, no key twice."""
+    """Strict JSON: no NaN words, no key twice; how many values it can hold is counted before they are made."""
 
     def refuse(word: str) -> NoReturn:
         raise ValueError(f"{word} is not JSON")
@@ -161,6 +173,8 @@ def parse_json(data: bytes, path: Path) -> Any:
             raise ValueError("a key occurs twice")
         return items
 
+    if sum(data.count(sign) for sign in (b",", b"[", b"{")) > MOST_VALUES:
+        raise CheckpointError(f"{path} holds more than {MOST_VALUES} values; it was not written by Rookery.")
     try:
         return json.loads(data, parse_constant=refuse, object_pairs_hook=once)
     except (ValueError, RecursionError) as error:

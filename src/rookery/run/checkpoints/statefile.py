@@ -35,7 +35,7 @@ from rookery.run.checkpoints.links import Earlier
 
 STATE = "state.json"
 SUFFIX = ".safetensors"
-MAX_JSON_BYTES = 1 << 28
+MAX_JSON_BYTES = 1 << 26
 MAX_HEADER_BYTES = 1 << 26
 
 PLAYERS = "players"

@@ -107,8 +107,13 @@ class Config:
 
     def sha256(self) -> str:
         """Hash of the tree."""
-        text = json.dumps(self.dump(), sort_keys=True, ensure_ascii=True, allow_nan=False)
-        return hashlib.sha256(text.encode()).hexdigest()
+        return tree_sha256(self.dump())
+
+
+def tree_sha256(tree: Mapping[str, Any]) -> str:
+    """Hash of a tree of plain values, as `Config.dump` gives it or config.yaml holds it."""
+    text = json.dumps(tree, sort_keys=True, ensure_ascii=True, allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def diff(a: Config | Mapping[str, Any], b: Config | Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:

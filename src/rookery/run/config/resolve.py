@@ -23,13 +23,15 @@ from rookery.core.config.fields import keys_of
 from rookery.core.config.layers import Layer, Merged, replacing
 from rookery.core.config.overrides import Overrides, as_texts, parse_overrides
 from rookery.core.config.schema import schema_of
-from rookery.core.config.yaml import read_file
+from rookery.core.config.yaml import MOST_BYTES, read_file, read_text
 from rookery.core.errors import ConfigError
 from rookery.data.kinds import kind_of
+from rookery.run.checkpoints import durable
 from rookery.run.config.config import OTHERS, SECTIONS, Config
 from rookery.run.config.option_owners import owners
 from rookery.run.config.players import PLAYERS_SCHEMA, implied, named_by_players, players_of, seats_of
 from rookery.run.config.rules import broken_rules
+from rookery.run.config.trust import refuse_foreign, vouched
 
 
 def load_config(
@@ -46,6 +48,24 @@ def load_config(
     Later wins: defaults < algorithm < preset < file < algo, env and tree < overrides.
     """
     return resolve(layers_of(preset, file, algo, env, as_texts(overrides), tree))
+
+
+def load_run_config(
+    file: Path,
+    algo: str | type | None = None,
+    env: str | None = None,
+    overrides: Overrides = (),
+    *,
+    trust: bool = False,
+    known: Config | None = None,
+) -> Config:
+    """The config in the folder of a run, which may be somebody else's (`trust`); `known`: one that is the user's own."""
+    tree, lines = read_text(durable.read_file(file, MOST_BYTES), file)
+    trusted = trust or vouched(tree, known)
+    if not trusted:
+        refuse_foreign(tree, file)
+    layers = layers_of(None, None, algo, env, as_texts(overrides), None)
+    return resolve([Layer(f"file {file}", tree, lines), *layers], trusted)
 
 
 def layers_of(
@@ -72,7 +92,7 @@ def layers_of(
     return [*layers, parse_overrides(overrides)]
 
 
-def resolve(layers: Sequence[Layer]) -> Config:
+def resolve(layers: Sequence[Layer], trusted: bool = True) -> Config:
     """Merge, look up, validate. Raises `ConfigError` with every problem."""
     layers = named_by_players(layers)
     first = Merged(layers)
@@ -95,7 +115,7 @@ def resolve(layers: Sequence[Layer]) -> Config:
         players = players or implied(sections)
         parts: dict[str, Any] = {"imports": imports, "players": players, "seats": seats, "merged": merged, **sections}
         config = Config(**parts)
-        for message in broken_rules(config):
+        for message in broken_rules(config, trusted):
             checker.rule(message)
         checker.finish()
         return config

@@ -5,7 +5,6 @@ A rule of one section lives in that section's model, a rule of one algorithm in 
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 
 from rookery.core import registry
@@ -13,11 +12,13 @@ from rookery.core.errors import ConfigError
 from rookery.core.schedule import Schedule
 from rookery.run.config.config import Config
 from rookery.run.config.players import renamed
+from rookery.run.config.trust import refusals
 
 
-def broken_rules(config: Config) -> list[str]:
-    """All broken rules: the general ones, then the algorithm's."""
-    return [*_of_players(config), *_stops(config), *_rolls_back(config), *_names(config), *_code(config), *_env(config)]
+def broken_rules(config: Config, trusted: bool) -> list[str]:
+    """All broken rules: the general ones, then the algorithm's. `trusted`: whose code it may name (`trust`)."""
+    general = [*_of_players(config), *_stops(config), *_rolls_back(config), *_names(config)]
+    return [*general, *refusals(config, trusted), *_env(config)]
 
 
 def _of_learning(config: Config) -> list[str]:
@@ -87,8 +88,7 @@ def _shared(config: Config) -> Iterator[str]:
 def _of_players(config: Config) -> Iterator[str]:
     """Each player's rules; a player that the config names is told of with its name."""
     for name, view in config.views.items():
-        foreign = [message for message in _code(view) if message.startswith("model.")]
-        for message in [*_of_learning(view), *foreign]:
+        for message in _of_learning(view):
             yield renamed(name, message) if config.players[name].prefix else message
 
 
@@ -175,18 +175,6 @@ def _names(config: Config) -> Iterator[str]:
             yield f"log.sinks: unknown sink {name!r}.{hint} Known: {', '.join(known) or 'none'}"
 
 
-def _code(config: Config) -> Iterator[str]:
-    """A config may be somebody else's: `os:system` is no env, and must not be called to find that out."""
-    env, model = config.env, config.model
-    wrappers = [w if isinstance(w, str) else w.name for w in (*env.wrappers, *env.train_wrappers, *env.eval_wrappers)]
-    named = [("env.id", env.id), *(("env.wrappers", name) for name in wrappers), ("model.encoder", model.encoder)]
-    for key, name in named:
-        if name and ":" in name and name.partition(":")[0].partition(".")[0] in sys.stdlib_module_names:
-            yield (
-                f"{key}: {name!r} is part of Python's standard library; expected a class of yours, package.module:Class"
-            )
-
-
 def _workers(config: Config) -> Iterator[str]:
     """What cannot be stepped in worker processes."""
     from rookery.envs.builders.groups import refusal
@@ -233,12 +221,9 @@ def _env(config: Config) -> Iterator[str]:
     name = config.env.id
     yield from _workers(config)
     yield from _pool(config)
-    if name is None or name in registry.names("env"):
+    if name is None or ":" in name or name in registry.names("env"):
         return
     try:
-        if ":" in name:
-            registry.import_module(name.partition(":")[0])
-        else:
-            find_spec(name)
+        find_spec(name)
     except ConfigError as error:
         yield f"env.id: {error}"

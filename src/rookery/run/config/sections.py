@@ -48,15 +48,15 @@ class EvalConfig(Section):
 
     every_steps: Count = 10_000  # env steps between evaluations; 0: only at the end
     episodes: Positive = 10  # per evaluation
-    num: Positive = 5  # envs side by side; each plays episodes / num episodes
+    num: Annotated[int, Field(ge=1, le=100_000)] = 5  # envs side by side; each plays episodes / num episodes
     at_end: bool = True  # evaluate the last policy when the run ends
     seed_offset: Count = 0  # every evaluation repeats the same episodes; another number gives other ones
 
     @model_validator(mode="after")
     def _equal_share(self) -> EvalConfig:
         if self.episodes % self.num:
-            fits = [n for n in range(1, self.episodes + 1) if self.episodes % n == 0]
-            near = min(fits, key=lambda n: abs(n - self.num))
+            apart = (n for d in range(self.num) for n in (self.num - d, self.num + d) if self.episodes % n == 0)
+            near = next(apart)  # 1 at the latest
             raise ValueError(
                 f"eval.episodes={self.episodes} cannot be shared equally by eval.num={self.num} envs: short episodes "
                 f"would count more. Set eval.num={near}, or "

@@ -25,8 +25,9 @@ from rookery.run.checkpoints.checkpoints import Checkpoints
 from rookery.run.checkpoints.manifest import Checkpoint, understood
 from rookery.run.checkpoints.statefile import Unencodable
 from rookery.run.config.config import Config
-from rookery.run.config.resolve import load_config
+from rookery.run.config.resolve import load_run_config
 from rookery.run.config.rules import remarks
+from rookery.run.config.trust import remember
 from rookery.run.experiment.folder import RunFolder, write_json_atomic
 from rookery.run.experiment.live import LiveState
 from rookery.run.experiment.logs import TextLog
@@ -80,6 +81,7 @@ class Experiment:
         resume: Path | str | None = None,
         on_exists: str | None = None,
         init_from: str | None = None,
+        trust: bool = False,
     ):
         """What is trained, and where.
 
@@ -90,10 +92,11 @@ class Experiment:
         callbacks, sinks   code in the loop, places for reports (None: those that `log.sinks` names)
         out        folder of the run (None: a new one under `run.out`); `on_exists`: fail, resume or new
         resume     folder of a run to go on with         init_from   `RUN[@best|last|STEP]`: begin with its weights
+        trust      a run that somebody else began may import the code that its config names
         """
         self.env_factory = factory_of(env)
         named = {"algo": algo, "env": env if isinstance(env, str) else None, "model": model, "seed": seed}
-        self.config = resolve_config(config, named, overrides, resume)
+        self.config, self.trust = resolve_config(config, named, overrides, resume, trust), trust
         self.callbacks, self.own_sinks = list(callbacks), None if sinks is None else checked(sinks)
         self.out, self.resume = (None if p is None else Path(p) for p in (out, resume))
         self.on_exists, self.init_from = on_exists or self.config.run.on_exists, init_from
@@ -155,6 +158,7 @@ class Experiment:
         trainer.after_round = self._after_round
         write_json_atomic(folder.spaces, trainer.parts.spaces.to_json())
         trainer.on_pause = lambda paused: self._tell("paused" if paused else "running")
+        remember(self.config)  # before it is written: a run killed in between would not know its own config
         write_config(folder.config, self.config)  # also when resumed: a new limit must survive the next kill
         log.info("learner threads: %d (%s)", trainer.threads.count, trainer.threads.reason)
         if saved is not None:
@@ -265,7 +269,7 @@ class Experiment:
             return None
         self.checkpoints.clean_orphans()
         if folder.config.exists():
-            check_same(load_config(file=folder.config), self.config)
+            check_same(load_run_config(folder.config, trust=self.trust, known=self.config), self.config)
         checkpoint = self.checkpoints.latest()
         if checkpoint is None:
             log.warning("%s holds no checkpoint: the run starts again from its beginning", folder.path)

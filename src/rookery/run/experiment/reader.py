@@ -9,15 +9,18 @@ A run may be written while it is read: every file is replaced as a whole, and of
 
 from __future__ import annotations
 
-import json
 import os
 import socket
 from pathlib import Path
 from typing import Any
 
 from rookery.core.config.yaml import read_file
-from rookery.core.errors import UsageError
+from rookery.core.errors import CheckpointError, UsageError
+from rookery.run.checkpoints.durable import json_lines, parse_json
+from rookery.run.checkpoints.durable import read_file as read_plain
 from rookery.run.experiment.folder import RunFolder
+
+MOST_BYTES = 1 << 26  # of a JSON file
 
 
 class RunReader:
@@ -59,9 +62,7 @@ class RunReader:
         """The reports with more than `after` steps, oldest first."""
         if not self.folder.metrics.exists():
             return []
-        whole = self.folder.metrics.read_bytes().rpartition(b"\n")[0]  # the last line may be half written
-        reports = [json.loads(line) for line in whole.split(b"\n") if line.strip()]
-        return [report for report in reports if report.get("steps", 0) > after]
+        return [report for report in json_lines(self.folder.metrics) if report.get("steps", 0) > after]
 
     def checkpoints(self) -> dict[str, dict[str, Any]]:
         """name → manifest of every committed checkpoint: step, kind, exact, versions, created."""
@@ -71,11 +72,9 @@ class RunReader:
 
 def _json(path: Path) -> dict[str, Any]:
     try:
-        return dict(json.loads(path.read_text()))
-    except FileNotFoundError:
-        return {}
-    except (OSError, ValueError) as error:
-        raise UsageError(f"{path} cannot be read: {error}.") from error
+        return dict(parse_json(read_plain(path, MOST_BYTES), path)) if path.exists() else {}
+    except (CheckpointError, TypeError, ValueError) as error:
+        raise UsageError(f"{path} cannot be read: {error}") from error
 
 
 def _lives(state: dict[str, Any]) -> bool:

@@ -13,7 +13,7 @@ from rookery.run.build import Parts
 from rookery.run.checkpoints.checkpoints import Checkpoints
 from rookery.run.checkpoints.manifest import understood
 from rookery.run.config.config import Config, diff
-from rookery.run.config.resolve import load_config
+from rookery.run.config.resolve import load_config, load_run_config
 from rookery.run.experiment.folder import RunFolder
 
 CHANGEABLE = (
@@ -44,6 +44,7 @@ def resolve_config(
     named: Mapping[str, Any],
     overrides: Overrides,
     resume: Path | str | None,
+    trust: bool = False,
 ) -> Config:
     """A config from what the caller gave: a Config, a preset's name, a tree, or a run to resume.
 
@@ -65,7 +66,7 @@ def resolve_config(
         registry.register("encoder", model.__name__, model)
         overrides = [*overrides, f"model.encoder={model.__name__}"]
     if config is None and resume is not None:
-        return load_config(file=RunFolder.read(Path(resume)).config, algo=algo, env=env, overrides=overrides)
+        return load_run_config(RunFolder.read(Path(resume)).config, algo, env, overrides, trust=trust)
     if isinstance(config, str):
         return load_config(preset=config, algo=algo, env=env, overrides=overrides)
     return load_config(algo=algo, env=env, overrides=overrides, tree=config)

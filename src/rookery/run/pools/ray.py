@@ -61,6 +61,7 @@ class Cluster:
         if address == "local":
             self._folder = Folder()
             options |= {"_temp_dir": self._folder.path, "num_cpus": max(os.cpu_count() or 1, math.ceil(cpus))}
+            options["_node_ip_address"] = "127.0.0.1"  # nobody from outside has any business here
         else:
             options.pop("include_dashboard")
         try:

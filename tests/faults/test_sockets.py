@@ -1,0 +1,50 @@
+"""F35: nothing listens but on the loopback interface, and a stranger who connects there changes nothing."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+import torch
+
+from faults.commands import command, environment, summary
+from faults.hostile_cases import sockets, strangers
+from rookery.core.system.process import WorkerLost
+from rookery.learning.group.all_reduce import ReduceGroup
+
+CASES = {attack.name: attack for attack in sockets()}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["learning.learners=2", "pool=process"])
+def test_strangers_at_the_sockets_of_a_run_are_ignored(tmp_path: Path, name: str) -> None:
+    attack = CASES[name]
+    outcome = strangers(attack, _place(tmp_path))
+    assert outcome.code == 0, outcome.err
+    assert outcome.notes == []  # it listens on 127.0.0.1 alone
+    assert summary(tmp_path / "new")["status"] == "finished"
+
+
+def _place(folder: Path) -> Path:
+    (folder / "home").mkdir()
+    return folder
+
+
+@pytest.mark.slow
+def test_learners_that_were_disturbed_have_the_same_bits_as_those_that_were_not(tmp_path: Path) -> None:
+    attack = CASES["learning.learners=2"]
+    assert strangers(attack, _place(tmp_path)).code == 0
+    words = [str(tmp_path / "alone") if word == "new" else word for word in attack.words]
+    assert subprocess.run(command(*words), env=environment(), check=False, capture_output=True).returncode == 0
+    assert summary(tmp_path / "new")["weights_sha256"] == summary(tmp_path / "alone")["weights_sha256"]
+
+
+def test_who_does_not_know_the_secret_is_found_out() -> None:
+    class Stranger(ReduceGroup):
+        def _sum(self, tensor: torch.Tensor) -> None:
+            tensor += 7  # somebody answers, but without the secret
+
+    group = Stranger(0, 2, 0, torch.device("cpu"))
+    with pytest.raises(WorkerLost, match="does not know the secret"):
+        group._prove(b"secret")
