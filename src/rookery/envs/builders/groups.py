@@ -36,6 +36,7 @@ class Group:
     factory: Factory | None
     modules: tuple[str, ...] = ()  # of the user, which may register names
     several: bool = False  # agents
+    longest: int | None = None  # steps after which an episode is cut, whatever limit its env has
 
     def seed_of(self, i: int, episode: Any) -> int:
         return self.streams.seed_of(self.purpose, self.worker, i, episode)
@@ -55,6 +56,7 @@ class Group:
         envs = [self.one(start) if first is None else first, *(self.one(i) for i in range(start + 1, stop))]
         config, name = self.config, name_of(self.config, self.factory)
         own: dict[str, Any] = {"name": name, "worker": self.worker, "on_bad": config.on_bad, "first": start}
+        own["longest"] = self.longest
         only = getattr(envs[0], "unwrapped", None)
         if not self.several or isinstance(only, OnlyAgent):
             engine = InProcess(envs, self.seed_of, **own, faults=config.faults, remake=self.one)

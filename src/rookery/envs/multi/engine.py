@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import ExitStack
 from functools import partial
 from typing import Any, Literal
 
@@ -26,10 +25,11 @@ from rookery.core.tree import Tree, tree_copy_into, tree_map
 from rookery.envs.action_log import ActionLog, check_count, same_bits
 from rookery.envs.actions import not_finite, quicken, split
 from rookery.envs.boundary import Receiver
+from rookery.envs.closing import close_all
 from rookery.envs.config import Wrappers
 from rookery.envs.multi.apis import ApiAdapter, Dicts, Parallel, Turns
 from rookery.envs.multi.env import MultiEnv, MultiStep
-from rookery.envs.multi.table import NotFinite, Table
+from rookery.envs.multi.table import Abnormal, NotFinite, Table
 from rookery.envs.multi.wrapped import in_layers
 from rookery.envs.told_calls import BEFORE, Call, Settings
 from rookery.envs.vector import DROPS, SeedOf, Step, closely
@@ -53,8 +53,12 @@ class Agents(MultiEnv):
         on_bad: Literal["raise", "drop"] = "raise",
         first: int = 0,
         wrappers: Wrappers = (),
+        longest: int | None = None,
     ):
+        """`longest`: steps after which an episode is cut, whatever limit its env has."""
         adapters = [self._adapted(env, max_episode_steps, wrappers) for env in envs]
+        for adapter in adapters if longest else ():
+            adapter.limit = min(adapter.limit or longest, longest)
         pairs = {agent: adapters[0].spaces(agent) for agent in adapters[0].agents}
         obs_spaces, action_spaces = ({agent: pair[k] for agent, pair in pairs.items()} for k in (0, 1))
         super().__init__(len(envs), obs_spaces, action_spaces, name)
@@ -188,9 +192,7 @@ class Agents(MultiEnv):
 
     def close(self) -> None:
         self.on_close()
-        with ExitStack() as stack:  # one that fails to close does not keep the others open
-            for env in self.envs:
-                stack.callback(getattr(env, "close", lambda: None))
+        close_all(self.envs, self.name)
 
     def state(self) -> dict[str, Any]:
         envs = {str(table.index): self._env_state(table) for table in self._tables} if self._ready else {}
@@ -275,10 +277,11 @@ class Agents(MultiEnv):
         return self._tables[i].where(agent)
 
     def _bad(self, table: Table, error: NotFinite, action: dict[str, Tree]) -> None:
-        """NaN or infinity from an env: raise, or drop the running episode and begin the next one."""
+        """NaN or infinity from an env: raise, or drop the running episode and begin the next one. What an env itself
+        calls abnormal is always dropped."""
         if table.length:  # else it came from a reset
             self._blame(error, table.index, action)
-        if not self._drop_bad:
+        if not self._drop_bad and not isinstance(error, Abnormal):
             advice = "Mend the env, or set env.on_bad=drop to drop such episodes and go on."
             raise EnvError(f"{error} {advice}") from error
         table.drops += 1
