@@ -82,7 +82,9 @@ def test_check_env_looks_at_them():
     report = check_env(OneByOne)
     assert report.ok
     assert report.facts["compute_reward"] == report.facts["compute_terminated"] == "one pair of goals at a time"
-    assert any("KeyError: 'touched'" in text for text in check_env(NeedsInfo).problems)
+    report = check_env(NeedsInfo)
+    assert report.ok  # without hindsight it can be learnt from
+    assert any("hindsight cannot be used" in text and "KeyError: 'touched'" in text for text in report.warnings)
 
 
 def test_check_env_tells_of_a_reward_that_is_not_the_one_of_the_step():

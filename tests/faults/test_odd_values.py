@@ -94,7 +94,7 @@ def test_an_observation_with_a_gradient_or_a_mask_is_named():
     def broken(obs):
         return Faulty(lambda _, reward: (obs, reward))
 
-    with pytest.raises(EnvError, match="the observation is not an array: .*requires grad"):
+    with pytest.raises(EnvError, match=r"the observation is not an array: .*requires grad"):
         stepped(broken(torch.zeros(3, requires_grad=True)))
     with pytest.raises(EnvError, match="the observation has masked values"):
         stepped(broken(np.ma.array(np.zeros(3, np.float32), mask=[0, 1, 0])))

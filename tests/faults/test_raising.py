@@ -56,10 +56,13 @@ def test_the_own_code_is_shown_at_the_first_failure_and_failures_are_counted_aft
 @pytest.mark.parametrize("num", [1, 3])
 def test_a_run_is_given_up_at_once_when_every_env_fails_at_its_first_step(num, caplog):
     env = engine([Breaks() for _ in range(num)], renewals=50)
-    told = r"step failed: ZeroDivisionError: the simulator broke \(.*test_raising.py:\d+ in deep_inside\).*Every env failed"
-    with pytest.raises(EnvError, match=told):
-        for _ in range(2):
-            env.step(np.zeros(num, np.int64))
+    action = np.zeros(num, np.int64)
+    if num == 1:
+        assert not env.step(action).valid.any()  # a single failure may be bad luck
+    with pytest.raises(
+        EnvError, match=r"the simulator broke \(.*test_raising.py:\d+ in deep_inside\).*Every env failed"
+    ):
+        env.step(action)
     assert len(caplog.records) == max(num, 2) - 1
 
 

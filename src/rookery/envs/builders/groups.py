@@ -53,10 +53,15 @@ class Group:
     def __call__(self, start: int, stop: int, first: Any = None) -> InProcess | Agents:
         """Envs `start` to `stop` − 1 in this process; `first`: the first of them, if it is there already."""
         registry.import_again(self.modules)
+        engine = self._engine(start, stop, first)
+        if self.longest is not None:
+            engine.cut_after(self.longest)
+        return engine
+
+    def _engine(self, start: int, stop: int, first: Any) -> InProcess | Agents:
         envs = [self.one(start) if first is None else first, *(self.one(i) for i in range(start + 1, stop))]
         config, name = self.config, name_of(self.config, self.factory)
         own: dict[str, Any] = {"name": name, "worker": self.worker, "on_bad": config.on_bad, "first": start}
-        own["longest"] = self.longest
         only = getattr(envs[0], "unwrapped", None)
         if not self.several or isinstance(only, OnlyAgent):
             engine = InProcess(envs, self.seed_of, **own, faults=config.faults, remake=self.one)

@@ -21,6 +21,9 @@ def check_goals(env: gymnasium.Env, report: Report, seed: int) -> None:
     space = env.observation_space
     if not isinstance(space, spaces.Dict) or any(key not in space.spaces for key in GOALS):
         return
+    if isinstance(space["achieved_goal"], spaces.Dict | spaces.Tuple):
+        report.warnings.append("its goals are no arrays: store.hindsight cannot be used")
+        return
     env.reset(seed=seed)
     obs, reward, terminated, _, info = env.step(env.action_space.sample())
     pair = obs["achieved_goal"], obs["desired_goal"]
@@ -32,17 +35,17 @@ def check_goals(env: gymnasium.Env, report: Report, seed: int) -> None:
             report.facts[name] = "none"
             continue
         try:
-            asked = for_rows(name, judge, *(np.asarray(goal) for goal in pair))
-            report.facts[name] = "one pair of goals at a time" if isinstance(asked, ByRow) else "many goals at once"
-            _compare(report, name, asked, pair, info, said)
+            judged = for_rows(name, judge, *(np.asarray(goal) for goal in pair))
+            report.facts[name] = "one pair of goals at a time" if isinstance(judged, ByRow) else "many goals at once"
+            _compare(report, name, judged, pair, info, said)
         except EnvError as error:
-            report.problems.append(str(error))
+            report.warnings.append(f"store.hindsight cannot be used: {error}")
 
 
-def _compare(report: Report, name: str, asked: Judge, pair: tuple[Any, Any], info: Any, said: Any) -> None:
+def _compare(report: Report, name: str, judge: Judge, pair: tuple[Any, Any], info: Any, said: Any) -> None:
     """With the info of the step: that it can do without was tried before."""
     try:
-        again = float(np.ravel(asked(*(np.asarray(goal)[None] for goal in pair), [info]))[0])
+        again = float(np.ravel(judge(*(np.asarray(goal)[None] for goal in pair), [info]))[0])
     except Exception as error:
         raise Stop(f"{name} raised {type(error).__name__}: {error}{place(error)}") from error
     if not np.isclose(again, number(said), rtol=1e-4, atol=1e-6):

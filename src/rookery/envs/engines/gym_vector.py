@@ -221,11 +221,11 @@ class FromVector(VectorEnv):
 
     def _abnormal(self, infos: dict[str, Any]) -> list[int]:
         """Mark the rows whose infos say so: what is left of their episodes is dropped. Which they are."""
-        found: set[int] = set()
+        rows: set[int] = set()
         for part in (infos, infos.get("final_info", {})):
             if ABNORMAL in part:
-                found |= {i for i in range(self.num) if _info_of(part, i).get(ABNORMAL)}
-        fresh = [i for i in sorted(found) if not self._dead[i] and not self._spoiled[i]]
+                rows |= {i for i in range(self.num) if _info_of(part, i).get(ABNORMAL)}
+        fresh = [i for i in sorted(rows) if not self._dead[i] and not self._spoiled[i]]
         for i in fresh:
             where = f"env {i} of {self.name} (worker {self.worker}), episode {self._episode[i]}"
             text, self._drops[i] = f"its info says that the step is {ABNORMAL}", self._drops[i] + 1

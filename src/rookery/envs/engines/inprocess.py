@@ -48,14 +48,12 @@ class InProcess(VectorEnv):
         first: int = 0,
         faults: FaultConfig | None = None,
         remake: Callable[[int], gymnasium.Env] | None = None,
-        longest: int | None = None,
     ):
-        """`longest`: steps after which an episode is cut, whatever limit its env has."""
         super().__init__(len(envs), envs[0].observation_space, envs[0].action_space, name)
         self.envs, self.worker = list(envs), worker
         self._first = first  # number of the first of these envs, if others are elsewhere
         self._remake = remake  # makes another env in place of one that failed; None: the same is reset
-        self._longest = longest or ENDLESS
+        self._longest = ENDLESS
         self.limited = has_limit(envs[0])
         self._failures = Failures()
         self._renewal = [Renewal(faults or FaultConfig(renewals=0), self._failures) for _ in envs]
@@ -242,6 +240,11 @@ class InProcess(VectorEnv):
         """
         for i, env in enumerate(self.envs):
             self._limits[i] = min(env._max_episode_steps if type(env) is TimeLimit else ENDLESS, self._longest)
+
+    def cut_after(self, steps: int) -> None:
+        """Episodes are cut after so many steps, whatever limit their envs have."""
+        self._longest = steps
+        self._read_limits()
 
     def _write_elapsed(self) -> None:
         """For whoever looks at an outermost TimeLimit: snapshots and calls."""

@@ -53,12 +53,8 @@ class Agents(MultiEnv):
         on_bad: Literal["raise", "drop"] = "raise",
         first: int = 0,
         wrappers: Wrappers = (),
-        longest: int | None = None,
     ):
-        """`longest`: steps after which an episode is cut, whatever limit its env has."""
         adapters = [self._adapted(env, max_episode_steps, wrappers) for env in envs]
-        for adapter in adapters if longest else ():
-            adapter.limit = min(adapter.limit or longest, longest)
         pairs = {agent: adapters[0].spaces(agent) for agent in adapters[0].agents}
         obs_spaces, action_spaces = ({agent: pair[k] for agent, pair in pairs.items()} for k in (0, 1))
         super().__init__(len(envs), obs_spaces, action_spaces, name)
@@ -92,6 +88,11 @@ class Agents(MultiEnv):
         terminated, truncated, valid = (np.zeros(self.num, np.bool_) for _ in range(3))
         infos: list[dict[str, Any]] = [{} for _ in range(self.num)]
         return Step(obs, np.zeros(self.num, np.float32), terminated, truncated, valid, infos=infos, marked=True)
+
+    def cut_after(self, steps: int) -> None:
+        """Episodes are cut after so many steps, whatever limit their envs have."""
+        for table in self._tables:
+            table.adapter.limit = min(table.adapter.limit or steps, steps)
 
     @property
     def doing(self) -> tuple[Any, str, bool] | None:
