@@ -1,4 +1,4 @@
-"""Goal envs that judge goals as gymnasium-robotics does: `compute_terminated` gives one bool, however many goals come."""
+"""Goal envs that judge goals as gymnasium-robotics does: `compute_terminated` gives one bool, whatever comes."""
 
 from __future__ import annotations
 

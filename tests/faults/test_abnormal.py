@@ -51,7 +51,7 @@ def played(env, steps):
         out = env.step(np.zeros(env.num, np.int64))
         assert out.valid[1:].all() or env.num == 1 or isinstance(env, FromVector)
         ended = [(end.episode, end.length, end.total) for end in out.ended if end.env == 0]
-        told.append((bool(out.valid[0]), float(out.reward[0]), out.cut, ended, out.obs[0].tolist()))
+        told.append((bool(out.valid[0]), float(out.reward[0]), list(out.cut), ended, out.obs[0].tolist()))
     return told
 
 
@@ -122,7 +122,7 @@ def test_with_several_agents_the_episode_of_all_is_dropped():
     rows = []
     for _ in range(5):
         out = env.step(dict.fromkeys("ab", np.array([0])))
-        flags = [(bool(step.valid[0]), step.cut, float(step.reward[0])) for step in out.agents.values()]
+        flags = [(bool(step.valid[0]), list(step.cut), float(step.reward[0])) for step in out.agents.values()]
         assert flags[0] == flags[1]
         rows.append((*flags[0], [(end.episode, end.total) for end in out.ended]))
     good = [(True, [], reward, []) for reward in (1.0, 2.0)]
@@ -154,10 +154,10 @@ def test_the_rows_before_are_cut_as_at_a_time_limit_and_nothing_is_linked_across
 @pytest.mark.slow
 @pytest.mark.parametrize("pool", ["local", "process"])
 def test_whole_runs_count_neither_the_step_nor_the_episode(pool, cli: Cli, tmp_path):
-    changes = [f"pool.kind={pool}", "env.num=1", "env.kwargs={bad: [0, 2]}", "train.max_steps=11"]
+    changes = [f"pool.kind={pool}", "env.num=1", "env.kwargs={bad: [0, 2]}", "train.max_steps=40"]
     ended = cli("train", *quick("dqn", *changes), "--env", "faults.test_abnormal:Doubtful", "--out", "here")
     assert ended.code == 0
     told = summary(tmp_path / "here")
-    # 1 step of episode 0, 3 of episode 1, 1 of episode 2, then 3 each of episodes 3 and 4
-    assert (told["steps"], told["episodes"]) == (11, 3)
+    # 1 step of episode 0, 3 of episode 1, 1 of episode 2, then 35 steps: 11 whole episodes and 2 steps
+    assert (told["steps"], told["episodes"]) == (40, 12)
     assert "abnormal" in told["exact"]

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from envs.sample_envs import Faulty
-from faults.commands import DQN, Cli, in_process, quick, summary
+from faults.commands import Cli, in_process, quick, summary
 from faults.fault_envs import Walk
 from rookery.envs import InProcess, check_env, closing
 
@@ -95,8 +95,8 @@ def test_check_env_tells_of_it():
 
 
 def test_a_run_whose_envs_fail_to_close_has_finished(cli: Cli, tmp_path):
-    words = [*DQN, "--env", "faults.test_closing:BadClose", "env.kwargs={how: raise}", "eval.at_end=true"]
-    ended = cli("train", *words, "--out", "here")
+    words = quick("dqn", "env.kwargs={how: raise}", "eval.at_end=true")
+    ended = cli("train", *words, "--env", "faults.test_closing:BadClose", "--out", "here")
     assert ended.code == 0
     assert ended.err.count("close failed: RuntimeError: the window is gone") == 2  # training envs, evaluation envs
     assert summary(tmp_path / "here")["status"] == "finished"

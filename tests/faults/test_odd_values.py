@@ -1,4 +1,4 @@
-"""F45: rewards, flags and spaces that no env should give. Whatever it is, a sentence names it and the exit code is 3."""
+"""F45: rewards, flags and spaces that no env should give: a sentence names them, and the exit code is 3."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_an_array_whose_mask_hides_nothing_is_a_number():
 FLAGS = {
     "text": ("False", "is 'False' \\(str\\), expected True or False"),
     "nan": (float("nan"), r"is nan \(float\)"),
-    "numpy nan": (np.float32("nan"), "nan"),
+    "numpy nan": (np.float32("nan"), r"is np\.float32\(nan\)"),
     "two": (2, "is 2"),
 }
 

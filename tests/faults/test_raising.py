@@ -1,4 +1,4 @@
-"""F6, F42: a simulator that raises. Where it did so is shown once, in the user's own code; then failures are counted."""
+"""F6, F42: a simulator that raises. Where it did so in the user's own code is shown once; then failures are counted."""
 
 from __future__ import annotations
 

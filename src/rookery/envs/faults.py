@@ -70,7 +70,7 @@ def failure(where: str, doing: str, what: str, act: Any, name: str) -> str:
     """The sentence about an env that failed; `act`: the action it was given, if any."""
     shown = act if isinstance(act, dict | tuple) else np.asarray(act).tolist()
     last = "" if act is None else f" Last action: {shown}."
-    return f"{where}: {doing} failed: {what}.{last} `rookery check-env {name}` looks at it alone."
+    return f"{where}: {doing} failed: {what.rstrip('.')}.{last} `rookery check-env {name}` looks at it alone."
 
 
 class Patience:

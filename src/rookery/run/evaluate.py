@@ -49,8 +49,8 @@ def _tell_cut(done: list[list[EpisodeEnd]], quota: int, longest: int) -> None:
     ends = [end for own in done for end in own[:quota]]
     if cut := [end for end in ends if end.truncated and end.length >= longest]:
         log.warning(
-            "%d of %d evaluation episodes had not ended after eval.max_steps=%d steps and were cut there: their returns "
-            "so far count. Perhaps the policy is stuck; a time limit for the task itself is env.max_episode_steps.",
+            "%d of %d evaluation episodes had not ended after eval.max_steps=%d steps and were cut there: their "
+            "returns so far count. Perhaps the policy is stuck; a limit of the task itself is env.max_episode_steps.",
             *(len(cut), len(ends), longest),
         )
 

@@ -102,14 +102,22 @@ def target_of(env_id: str) -> Any:
         inner = inner_module(module, name)
         if inner is not None and makers_of(inner):
             raise ConfigError(f"env.id={env_id} has several agents: set {wanted_api(inner)} (docs/several-players.md)")
-        if callable(getattr(module, name, None)):
-            return getattr(module, name)
+        if callable(target := getattr(module, name, None)):
+            _refuse_several(env_id, module, target)
+            return target
         own = [
             key for key, value in vars(module).items() if inspect.isclass(value) and issubclass(value, gymnasium.Env)
         ]
         hint = registry.did_you_mean(name, [*own, *gymnasium.registry])
         raise ConfigError(f"module {module_name!r} neither defines nor registers an env {name!r}.{hint}")
     return name
+
+
+def _refuse_several(env_id: str, module: ModuleType, target: Any) -> None:
+    """A game of PettingZoo's that is named by its factory takes any argument, and fails on those of ours."""
+    apis = [api for api, maker in makers_of(module).items() if maker is target]
+    if apis and module.__name__.partition(".")[0] in ("pettingzoo", "mpe2"):
+        raise ConfigError(f"env.id={env_id} has several agents: set env.api={apis[0]}")
 
 
 def inner_module(module: ModuleType, name: str) -> ModuleType | None:
