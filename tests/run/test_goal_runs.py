@@ -7,7 +7,9 @@ import gymnasium
 import numpy as np
 import pytest
 
-from rookery import ConfigError, Experiment, Trainer, evaluate_run, load_config
+from envs.robot_goals import Fetch, Maze, NeedsInfo, OneByOne
+from rookery import ConfigError, EnvError, Experiment, Trainer, evaluate_run, load_config
+from rookery.envs import check_env
 from rookery.envs.tasks.goals import BitFlip, Reach
 
 pytestmark = pytest.mark.slow
@@ -90,6 +92,51 @@ def test_continuous_goals_have_the_rewards_of_the_env():
         assert (batch["discount"].numpy() == np.float32(trainer.config.algo.gamma)).all()  # Reach never terminates
         reached += int((batch["reward"] == 0).sum())
     assert reached > 0.15 * 20 * 32  # by chance alone a few in a hundred
+
+
+@pytest.mark.parametrize("env", [Fetch, Maze, OneByOne])
+@pytest.mark.parametrize("workers", ["inline", "subprocess"])
+def test_envs_that_judge_one_pair_of_goals_as_those_of_gymnasium_robotics_do_are_learnt_from(env, workers):
+    tree = {**TREE, "algo": {"name": "sac", "warmup": 60}, "train": {"max_steps": 150}}
+    tree["env"] = {"id": f"envs.robot_goals:{env.__name__}", "num": 2, "workers": {"mode": workers, "start": "fork"}}
+    with Trainer(load_config(tree=tree)) as trainer:
+        for _ in trainer:
+            pass
+        judge, ended = env(), 0
+        for _ in range(5):
+            batch, _ = trainer.store.sample()
+            achieved, desired = (batch["next_obs"][key].numpy() for key in ("achieved_goal", "desired_goal"))
+            for i, pair in enumerate(zip(achieved, desired)):  # one by one, as the env's own step does
+                assert batch["reward"][i] == judge.compute_reward(*pair, {})
+                over = judge.compute_terminated(*pair, {})
+                assert batch["discount"][i] == (0.0 if over else np.float32(trainer.config.algo.gamma))
+                ended += over
+        assert (ended > 0) == (env is not Fetch)
+
+
+def test_a_goal_env_that_cannot_be_asked_is_refused_before_anything_starts(tmp_path):
+    tree = {**TREE, "algo": {"name": "sac"}, "env": {"id": None}}
+    experiment = Experiment(load_config(tree=tree), env=NeedsInfo, out=tmp_path / "run")
+    with pytest.raises(EnvError, match=r"compute_reward of the env .*KeyError: 'touched'"):
+        experiment.train()
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.matrix
+@pytest.mark.parametrize("env_id", ["FetchReach-v4", "PointMaze_UMaze-v3", "HandReach-v3"])
+def test_gymnasium_robotics_itself(env_id):
+    pytest.importorskip("gymnasium_robotics")
+    report = check_env(f"gymnasium_robotics:{env_id}", episodes=1, max_steps=20)
+    assert not [text for text in report.warnings if "compute_" in text or "hindsight" in text]
+    assert report.facts["compute_reward"] == "many goals at once"
+    assert report.facts["compute_terminated"] == "one pair of goals at a time"
+    tree = {**TREE, "algo": {"name": "sac", "warmup": 60}, "train": {"max_steps": 150}}
+    tree["env"] = {"id": f"gymnasium_robotics:{env_id}", "num": 2}
+    with Trainer(load_config(tree=tree)) as trainer:
+        for _ in trainer:
+            pass
+        batch, _ = trainer.store.sample()
+        assert (batch["reward"] == batch["reward"].max()).float().mean() > 0.5  # goals that were reached
 
 
 @pytest.mark.parametrize(

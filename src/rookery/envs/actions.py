@@ -13,7 +13,9 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from rookery.core.tree import Tree, leaves
+from rookery.core.errors import EnvError
+from rookery.core.spec import describe, spec_of
+from rookery.core.tree import Tree, leaves, walk
 
 Convert = Callable[[Tree], Any]
 
@@ -47,6 +49,18 @@ def split(space: spaces.Space) -> Callable[[Tree], list[Any]]:
         return lambda action: list(zip(*(part(action[key]) for key, part in each)))
     convert = batched(space)
     return lambda action: list(convert(action))
+
+
+def action_spec_of(space: spaces.Space, where: str) -> Tree:
+    """The spec of an action space, in which there must be something to decide."""
+    spec = spec_of(space, where)
+    empty = [
+        f"{where}{f'[{path!r}]' if path else ''} is {describe(leaf)}" for path, leaf in walk(spec) if 0 in leaf.shape
+    ]
+    if empty or not leaves(spec):
+        what = empty[0] if empty else f"{where} is {space}"
+        raise EnvError(f"{what}: it is empty, so there is nothing to decide. Leave it out, or give it a size above 0.")
+    return spec
 
 
 class Contains:

@@ -7,6 +7,7 @@ FourTuple: envs with the old four-value API, spaces of the old package included.
 from __future__ import annotations
 
 import inspect
+from types import ModuleType
 from typing import Any
 
 import gymnasium
@@ -14,7 +15,11 @@ import numpy as np
 from gymnasium import spaces
 
 from rookery.core.errors import ConfigError
+from rookery.envs.boundary import flag
 from rookery.envs.config import SEVERAL
+
+_MAKERS = {"turns": "env", "parallel": "parallel_env"}  # names in a PettingZoo module, such as tictactoe_v3
+_BASES = {"ParallelEnv": "parallel", "AECEnv": "turns"}  # PettingZoo's classes
 
 
 def adapted(env: Any, api: str) -> gymnasium.Env:
@@ -24,7 +29,7 @@ def adapted(env: Any, api: str) -> gymnasium.Env:
         raise ConfigError(f"{type(env).__name__} is not an env: it has no {', '.join(missing)}")
     modern = isinstance(env, gymnasium.Env)
     if hasattr(env, "possible_agents") and not modern:
-        raise ConfigError(f"{type(env).__name__} has several agents: set env.api to one of {', '.join(SEVERAL)}")
+        raise ConfigError(f"{type(env).__name__} has several agents: set {wanted_api(env)}")
     if api == "four" or (api == "auto" and not accepts(env.reset, "seed")):
         return FourTuple(env)
     if modern:
@@ -33,6 +38,28 @@ def adapted(env: Any, api: str) -> gymnasium.Env:
         f"{type(env).__name__} is not a gymnasium.Env: let it inherit from gymnasium.Env, "
         "or set env.api=four if it has the old API (step returns obs, reward, done, info)"
     )
+
+
+def api_of(env: Any) -> str | None:
+    """`parallel` or `turns` of a PettingZoo env (or its class); None for any other."""
+    kind = env if isinstance(env, type) else type(env)
+    return next(
+        (_BASES[c.__name__] for c in kind.__mro__ if c.__module__.startswith("pettingzoo.") and c.__name__ in _BASES),
+        None,
+    )
+
+
+def makers_of(module: ModuleType) -> dict[str, Any]:
+    """env.api → what makes such an env, in a module like PettingZoo's."""
+    return {api: getattr(module, name) for api, name in _MAKERS.items() if callable(getattr(module, name, None))}
+
+
+def wanted_api(env: Any) -> str:
+    """The setting of env.api that an env with several agents, or a module that makes some, needs."""
+    known = list(makers_of(env)) if isinstance(env, ModuleType) else [api_of(env)]
+    if known and known[0] is not None:
+        return " or ".join(f"env.api={api}" for api in known)
+    return f"env.api to one of {', '.join(SEVERAL)}"
 
 
 class FourTuple(gymnasium.Env):
@@ -60,14 +87,15 @@ class FourTuple(gymnasium.Env):
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         obs, reward, done, info = self.env.step(action)
-        truncated = bool(done) and bool(info.get("TimeLimit.truncated", False))
-        return obs, reward, bool(done) and not truncated, truncated, info
+        done = flag(done, "done")
+        truncated = done and bool(info.get("TimeLimit.truncated", False))
+        return obs, reward, done and not truncated, truncated, info
 
     def render(self) -> Any:
         return self.env.render()
 
     def close(self) -> None:
-        self.env.close()
+        getattr(self.env, "close", lambda: None)()
 
     def __getattr__(self, name: str) -> Any:
         if name in ("env", "_np_random", "_np_random_seed"):  # not there yet while copying or unpickling

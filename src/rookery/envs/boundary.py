@@ -36,12 +36,26 @@ def number(reward: Any) -> float:
     """A reward as a float: Python and numpy numbers, and arrays with one element."""
     if isinstance(reward, float):  # np.float64 too, the most frequent case
         return float(reward)
-    if isinstance(reward, int | np.number | np.bool_):
-        return float(reward)
-    if getattr(reward, "size", 0) == 1 and hasattr(reward, "item"):
-        return number(reward.item())
-    shape = f" of shape {reward.shape}" if hasattr(reward, "shape") else ""
+    if isinstance(reward, int | np.integer | np.floating | np.bool_):
+        try:
+            return float(reward)
+        except OverflowError:  # an int that no float can hold
+            return math.inf if reward > 0 else -math.inf
+    if getattr(reward, "size", 0) == 1 and hasattr(reward, "item") and not np.ma.is_masked(reward):
+        plain = reward.item()
+        if isinstance(plain, int | float):
+            return number(plain)
+    shape = f" of shape {tuple(reward.shape)}" if hasattr(reward, "shape") else ""
     raise BadValue(f"the reward is a {type(reward).__name__}{shape}, expected one number. Return float(reward).")
+
+
+def flag(value: Any, name: str) -> bool:
+    """`terminated` or `truncated` as a bool. What is not false must equal True: a text or NaN does not."""
+    if not value:
+        return False
+    if isinstance(value, str) or value != 1:
+        raise BadValue(f"{name} is {value!r} ({type(value).__name__}), expected True or False. Return bool({name}).")
+    return True
 
 
 def reset_problem(result: Any) -> str | None:
@@ -267,8 +281,10 @@ def _coerced(value: Any, shape: tuple[int, ...], dtype: np.dtype, kinds: str, wh
     """The value as an array of the declared shape and kind; widths may differ (float64 for float32), kinds may not."""
     try:
         array = np.asarray(value)
-    except ValueError as error:
+    except (ValueError, TypeError, RuntimeError) as error:  # ragged lists; tensors that require a gradient
         raise BadValue(f"{where} is not an array: {error}") from error
+    if np.ma.is_masked(value):
+        raise BadValue(f"{where} has masked values, which nobody could learn from. Return plain numbers.")
     if array.shape != shape:
         raise BadValue(
             f"{where} has shape {array.shape}, expected {shape} as its space declares. Change one of the two."

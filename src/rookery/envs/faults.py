@@ -8,8 +8,11 @@ strain after a failure = max(strain before − steps since then / FORGIVING, 0) 
 from __future__ import annotations
 
 import logging
+import sysconfig
 import time
+import traceback
 from collections.abc import Callable
+from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
@@ -23,6 +26,9 @@ Seconds = Annotated[float, Field(gt=0, le=1e6)]
 FORGIVING = 20  # good steps that make up for one failure: 1 failure in 100 steps goes on for ever, 1 in 10 does not
 LONGEST_PAUSE = 30.0  # seconds
 ERRORS = (Exception, SystemExit)  # of an env's own code: sys.exit in it would end the run as if all were well
+SHOWN = "\nIt was raised in:\n"  # before the env's own code in a message
+_OURS = str(Path(__file__).parents[1])
+_INSTALLED = ("<", sysconfig.get_path("stdlib"), sysconfig.get_path("purelib"), sysconfig.get_path("platlib"))
 
 
 class FaultConfig(Section):
@@ -45,11 +51,26 @@ class Raised(EnvError):
         self.__cause__ = cause
 
 
+def place(error: BaseException) -> str:
+    """` (my_env.py:12 in step)`: the innermost line of the user's own code that an error came through; empty: none."""
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith(_OURS)]
+    own = [frame for frame in frames if not frame.filename.startswith(_INSTALLED)] or frames
+    return f" ({own[-1].filename}:{own[-1].lineno} in {own[-1].name})" if own else ""
+
+
+def own_code(error: BaseException) -> str:
+    """Where an error was raised, line by line, without our own code that called it."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None and trace.tb_frame.f_code.co_filename.startswith(_OURS):
+        trace = trace.tb_next
+    return "".join(traceback.format_tb(trace)).rstrip()
+
+
 def failure(where: str, doing: str, what: str, act: Any, name: str) -> str:
     """The sentence about an env that failed; `act`: the action it was given, if any."""
     shown = act if isinstance(act, dict | tuple) else np.asarray(act).tolist()
     last = "" if act is None else f" Last action: {shown}."
-    return f"{where}: {doing} failed: {what}.{last} `rookery check-env {name}` looks at it alone."
+    return f"{where}: {doing} failed: {what.rstrip('.')}.{last} `rookery check-env {name}` looks at it alone."
 
 
 class Patience:
@@ -73,11 +94,25 @@ class Patience:
         return float(min(self.faults.backoff_seconds * 2 ** (self.failures - 2), LONGEST_PAUSE))
 
 
+class Failures:
+    """Those of all envs of an engine: the first is told with the code that raised, the others are counted."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def told(self, error: Raised) -> str:
+        """What is said behind the sentence."""
+        self.count += 1
+        if self.count > 1:
+            return f" {self.count} failures of these envs so far."
+        return "" if error.__cause__ is None else SHOWN + own_code(error.__cause__)
+
+
 class Renewal:
     """What is done about an env that raises: a new one, again and again if need be, within the budget."""
 
-    def __init__(self, faults: FaultConfig):
-        self._patience, self._last = Patience(faults), 0
+    def __init__(self, faults: FaultConfig, failures: Failures):
+        self._patience, self._failures, self._last = Patience(faults), failures, 0
 
     def __call__(self, error: Raised, steps: int, anew: Callable[[], None]) -> int:
         """`anew` puts another env in its place and may raise `Raised`;
@@ -86,13 +121,14 @@ class Renewal:
         for times in range(1, 1_000_000):
             patience, limit = self._patience, self._patience.faults.renewals
             borne, self._last = patience.bears(steps - self._last), steps
+            more = self._failures.told(error)
             if not limit:
+                log.error("An env failed, and env.faults.renewals=0.%s", more)
                 raise error
             if not borne:
                 sentence = f"{error} This was failure {patience.failures} in a row, and env.faults.renewals={limit}."
                 raise EnvError(sentence) from error.__cause__
-            first = error.__cause__ if patience.failures == 1 else None  # the others look the same
-            log.warning("%s A new env takes its place.", error, exc_info=first)
+            log.warning("%s A new env takes its place.%s", error, more)
             time.sleep(patience.pause)
             try:
                 anew()

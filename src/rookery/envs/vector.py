@@ -19,6 +19,7 @@ from rookery.core.chunk import EpisodeEnd
 from rookery.core.errors import ConfigError
 from rookery.core.spec import describe, spec_of
 from rookery.core.tree import Tree
+from rookery.envs.actions import action_spec_of
 from rookery.envs.boundary import Receiver
 
 SeedOf = Callable[[int, Any], int | None]  # (env, episode) → seed of its reset
@@ -26,6 +27,7 @@ CLOSELY = 16  # observations of each env that get the full check
 DROPS = 100  # dropped episodes in a row until an env that is told to drop is given up
 ENDLESS = 2**62  # the time limit of an env that has none
 AGENT = "agent"  # of an env that has no name for it
+ABNORMAL = "abnormal"  # key of an info: the step is not to be believed, and what is left of its episode is dropped
 Writer = Callable[[int, Any], None]  # of the observation of env i
 
 
@@ -69,13 +71,14 @@ class VectorEnv(ABC):
     wants_infos: bool = False  # set by whoever reads `Step.infos`: otherwise they do not travel between processes
     pids: tuple[int, ...] = ()  # of processes that step the envs, if others than this one do
     agent: str = AGENT  # what its only agent is called at a table
+    limited: bool = True  # false: nothing is known that would end an episode which does not end by itself
 
     def __init__(self, num: int, obs_space: gymnasium.Space, action_space: gymnasium.Space, name: str):
         self.num = num
         self.name = name
         self.obs_space, self.action_space = obs_space, action_space  # of one env
         self.obs_spec = spec_of(obs_space, f"the observation space of {name}")
-        self.action_spec = spec_of(action_space, f"the action space of {name}")
+        self.action_spec = action_spec_of(action_space, f"the action space of {name}")
         self._receiver = Receiver(obs_space, self.obs_spec, num)
         flags = (np.zeros(num, np.bool_), np.zeros(num, np.bool_), np.ones(num, np.bool_))
         self.renewed = np.zeros(num, np.bool_)  # envs that `restore` could not put back: another episode has begun

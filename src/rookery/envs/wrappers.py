@@ -6,11 +6,12 @@ wrapper keeps nothing between steps, so an env inside it can still be restored f
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import gymnasium
 import numpy as np
+from gymnasium.wrappers import TimeLimit
 
 from rookery.core.errors import ConfigError
 from rookery.core.registry import load, lookup
@@ -25,6 +26,8 @@ from rookery.envs.wrapper_layers import (
     TimeLeft,
 )
 
+LIMITS = ("time_limit", "max_episode_steps", "_max_episode_steps", "max_steps", "max_cycles", "horizon")  # usual names
+
 
 class Layered(gymnasium.Wrapper):
     """A gymnasium env in a layer; keyword arguments are those of the layer."""
@@ -33,7 +36,7 @@ class Layered(gymnasium.Wrapper):
 
     def __init__(self, env: gymnasium.Env, **kwargs: Any):
         super().__init__(env)
-        self.layer = self.kind(Inside(env.observation_space, env.action_space, _time_limit(env)), **kwargs)
+        self.layer = self.kind(Inside(env.observation_space, env.action_space, time_limit(env)), **kwargs)
         self.observation_space, self.action_space = self.layer.obs_space, self.layer.action_space
 
     def reset(self, **kwargs: Any) -> tuple[Any, dict[str, Any]]:
@@ -99,14 +102,24 @@ class TimeAwareness(Layered):
         self.layer.elapsed = int(state["elapsed"])
 
 
-def _time_limit(env: gymnasium.Env) -> int | None:
+def time_limit(env: gymnasium.Env) -> int | None:
     """Steps after which the env is truncated, as its wrappers or its registration say."""
-    layer = env
-    while isinstance(layer, gymnasium.Wrapper):
-        if isinstance(layer, gymnasium.wrappers.TimeLimit):
-            return layer._max_episode_steps
-        layer = layer.env
-    return None if env.spec is None else env.spec.max_episode_steps
+    limit = next((layer._max_episode_steps for layer in layers(env) if isinstance(layer, TimeLimit)), None)
+    return limit if limit is not None or env.spec is None else env.spec.max_episode_steps
+
+
+def has_limit(env: gymnasium.Env) -> bool:
+    """Whether anything is known that ends an episode: a limit as above, or one that the env itself names."""
+    named_limits = (getattr(layer, name, None) for layer in layers(env) for name in LIMITS)
+    return time_limit(env) is not None or any(isinstance(limit, int) and limit > 0 for limit in named_limits)
+
+
+def layers(env: Any) -> Iterator[Any]:
+    """The wrappers of an env, outermost first, and the env."""
+    while isinstance(env, gymnasium.Wrapper):
+        yield env
+        env = env.env
+    yield env
 
 
 def named(choice: str | WrapperConfig) -> tuple[str, Any, dict[str, Any]]:

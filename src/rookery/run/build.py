@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from rookery import envs
@@ -24,8 +25,9 @@ from rookery.core.system.memory import check_room
 from rookery.core.system.process import LEAST_BYTES
 from rookery.core.tree import Tree
 from rookery.data.build import StoreNeeds
-from rookery.data.replay.hindsight import GoalFunctions
+from rookery.data.replay.hindsight import ACHIEVED, DESIRED, GoalFunctions, check_goals
 from rookery.data.store import Store
+from rookery.envs.goal_functions import for_rows
 from rookery.envs.multi.env import MultiEnv
 from rookery.learning.group.follower import GroupSpec
 from rookery.learning.group.leader import Leader
@@ -56,6 +58,7 @@ class Parts:
     pool: Pool
     spaces: Spaces
     env_factory: EnvFactory | None = None
+    remarks: tuple[str, ...] = ()  # on the envs, told at the start
 
     def judge(self, num: int, purpose: str = "eval") -> Collector:
         """All players in envs with the evaluation wrappers and seeds that depend on `purpose` only; they act
@@ -82,6 +85,8 @@ def build_parts(
             unfinished.callback(tables[-1].close)
         seats = seating(config, tables[0])
         players = build_players(config, tables[0], seats, streams, modes or {})
+        if any(view.store.hindsight is not None for view in config.views.values()):
+            tables[0].reset()  # for goals to try the env's functions with
         for name, player in players.items():
             if config.players[name].train:
                 player.store = build_store(player, tables[0], folder)
@@ -92,7 +97,17 @@ def build_parts(
         else:
             pool = LocalPool([build_collector(players, table, seats, w, streams) for w, table in enumerate(tables)])
         unfinished.pop_all()
-    return Parts(config, streams, players, pool, Spaces.of(tables[0]), env)
+    return Parts(config, streams, players, pool, Spaces.of(tables[0]), env, _endless(config, tables[0]))
+
+
+def _endless(config: Config, env: MultiEnv) -> tuple[str, ...]:
+    if env.limited:
+        return ()
+    return (
+        f"{env.name} has no time limit that is known here: an episode that does not end by itself goes on for ever in "
+        f"training, and for eval.max_steps={config.eval.max_steps} steps in every evaluation. "
+        "Set env.max_episode_steps, or give an env that ends its episodes itself the attribute time_limit.",
+    )
 
 
 # --- envs ---
@@ -117,7 +132,9 @@ def make_env(
     source = streams if seeds is None or seeds == purpose else Streams(streams.seed_of("envs", seeds))
     at_once = config.pool.workers if purpose == "train" and config.pool.kind != "local" else 1
     section = config.env.inline() if here else config.env.shared_by(at_once)
-    return envs.make_table(section, count=num, purpose=purpose, streams=source, worker=worker, factory=factory)
+    own: dict[str, Any] = {"worker": worker, "factory": factory}
+    own["longest"] = config.eval.max_steps if purpose == "eval" else None
+    return envs.make_table(section, count=num, purpose=purpose, streams=source, **own)
 
 
 def purpose_of(offset: int) -> str:
@@ -246,6 +263,8 @@ def build_learner(
 def build_store(player: Player, env: MultiEnv, folder: Path | None) -> Store:
     """A store for the columns of a player; what is wrong with its section is told with the player's name."""
     view, algo = player.config, player.algo
+    with told_of(view, player.name):
+        goals = goal_functions(player, env)
     needs = StoreNeeds(
         section=view.store,
         algo=algo.name,
@@ -260,7 +279,7 @@ def build_store(player: Player, env: MultiEnv, folder: Path | None) -> Store:
         stack=view.env.stack,
         window=algo.window(),
         memory=algo.memory(),
-        goals=GoalFunctions(env.method("compute_reward"), env.method("compute_terminated")),
+        goals=goals,
         from_env=algo.rule().from_env,
         stream=player.streams.numpy,
         total_steps=view.train.max_steps,
@@ -268,6 +287,17 @@ def build_store(player: Player, env: MultiEnv, folder: Path | None) -> Store:
     )
     with told_of(view, player.name):
         return view.store_kind.build(needs)
+
+
+def goal_functions(player: Player, env: MultiEnv) -> GoalFunctions:
+    """What the env says about goals. If hindsight will ask, it is tried now with a pair of goals that the env shows."""
+    judges = {name: env.method(name) for name in ("compute_reward", "compute_terminated")}
+    if player.config.store.hindsight is None:
+        return GoalFunctions(**judges)
+    check_goals(player.frame_spec, GoalFunctions(**judges))
+    agent = next(agent for agent in env.agents if env.obs_spec[agent] == player.frame_spec)
+    pair = [np.array(env.obs[agent][key][0]) for key in (ACHIEVED, DESIRED)]
+    return GoalFunctions(**{name: for_rows(name, judge, *pair) for name, judge in judges.items() if judge is not None})
 
 
 # --- collectors and pools ---

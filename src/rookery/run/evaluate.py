@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -12,28 +13,46 @@ from rookery.core.chunk import EpisodeEnd
 from rookery.core.errors import EnvError
 from rookery.run.build import Parts, build_collector, purpose_of, seating
 from rookery.run.collect.collector import Collector
+from rookery.run.config.sections import EvalConfig
 from rookery.run.load import Loaded, load_run
 from rookery.run.machine import one_thread
 from rookery.run.report.meters import returns_of
 from rookery.run.report.progress import Evaluation
 
-LONGEST = 10_000_000  # rows after which an evaluation that does not end is given up
-NEVER_ENDS = f"an evaluation episode has not ended after {LONGEST} steps: give the env a limit (env.max_episode_steps)"
+log = logging.getLogger("rookery.run")
+LONGEST = EvalConfig().max_steps
 
 
-def evaluate(collector: Collector, episodes: int, *, steps: int = 0) -> Evaluation:
-    """`episodes` / env.num greedy episodes per env, from the env's first episode on: the same every time."""
+def evaluate(collector: Collector, episodes: int, *, steps: int = 0, longest: int = LONGEST) -> Evaluation:
+    """`episodes` / env.num greedy episodes per env, from the env's first episode on: the same every time.
+
+    `longest`: steps at which the envs cut an episode (`eval.max_steps`), for whoever cannot be cut ends the evaluation.
+    """
     num = collector.env.num
     quota = -(-episodes // num)
     done: list[list[EpisodeEnd]] = [[] for _ in range(num)]
     collector.reset()
-    for _ in range(LONGEST):
+    for _ in range(2 * quota * (longest + 1)):  # twice: dead steps, dropped episodes
         if ended := collector.play():
             for end in ended:
                 done[end.env].append(end)
             if min(map(len, done)) >= quota:
+                _tell_cut(done, quota, longest)
                 return result_of(done, quota, episodes, steps)
-    raise EnvError(NEVER_ENDS)
+    raise EnvError(
+        f"an evaluation episode of {collector.env.name} has not ended after eval.max_steps={longest} steps, and its "
+        "engine cannot be told to cut it: give the env a limit (env.max_episode_steps)"
+    )
+
+
+def _tell_cut(done: list[list[EpisodeEnd]], quota: int, longest: int) -> None:
+    ends = [end for own in done for end in own[:quota]]
+    if cut := [end for end in ends if end.truncated and end.length >= longest]:
+        log.warning(
+            "%d of %d evaluation episodes had not ended after eval.max_steps=%d steps and were cut there: their "
+            "returns so far count. Perhaps the policy is stuck; a limit of the task itself is env.max_episode_steps.",
+            *(len(cut), len(ends), longest),
+        )
 
 
 def result_of(done: list[list[EpisodeEnd]], quota: int, episodes: int, steps: int) -> Evaluation:
@@ -66,7 +85,7 @@ class Evaluator:
         with one_thread():
             if self._collector is None:
                 self._collector = self.parts.judge(self.config.num, purpose_of(self.config.seed_offset))
-            return evaluate(self._collector, self.config.episodes, steps=steps)
+            return evaluate(self._collector, self.config.episodes, steps=steps, longest=self.config.max_steps)
 
     def close(self) -> None:
         if self._collector is not None:
@@ -90,7 +109,7 @@ def evaluate_run(
         count = episodes or config.eval.episodes
         num = next(n for n in range(min(config.eval.num, count), 0, -1) if count % n == 0)
         with closing(_seated(loaded, num, seed)) as collector:
-            result = evaluate(collector, count, steps=loaded.steps)
+            result = evaluate(collector, count, steps=loaded.steps, longest=config.eval.max_steps)
     return result.summary() | {"checkpoint": loaded.checkpoint, "episodes": count, "lengths": result.lengths}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 
 import gymnasium
@@ -232,3 +233,39 @@ def test_collectors_that_step_at_once_share_the_cpus_unless_told_otherwise(
     config = EnvConfig(id="CartPole-v1", workers={"mode": "subprocess", "processes": given})
     assert config.shared_by(collectors).workers.processes == expected
     assert EnvConfig(id="CartPole-v1").shared_by(collectors).workers.processes is None  # nobody needs any
+
+
+def test_an_old_env_needs_no_close_no_seed_and_no_metadata():
+    class Bare:
+        observation_space, action_space = OldStyle().observation_space, OldStyle().action_space
+
+        def reset(self):
+            return np.zeros(2, np.float32)
+
+        def step(self, action):
+            return np.ones(2, np.float32), 1.0, True, {}
+
+    for config in ({}, {"api": "four"}):
+        env = build(factory=Bare, **config)
+        env.reset()
+        assert env.step(np.array([0])).terminated.tolist() == [True]
+        env.close()
+    with contextlib.closing(build(factory=Bare, workers={"mode": "subprocess", "start": "fork"})) as env:
+        env.reset()
+        assert env.step(np.array([0])).reward.tolist() == [1.0]
+
+
+@pytest.mark.parametrize(
+    ("env_id", "told"),
+    [
+        ("pettingzoo.classic:rps_v2", r"has several agents: set env\.api=turns or env\.api=parallel"),
+        ("pettingzoo.classic:tictactoe_v3", r"has several agents: set env\.api=turns \(docs"),
+        ("pettingzoo.classic.rps_v2:parallel_env", r"has several agents: set env\.api=parallel$"),
+        ("pettingzoo.classic.tictactoe_v3:env", r"has several agents: set env\.api=turns$"),
+        ("pettingzoo.classic.rps_v2", r"env\.id=pettingzoo\.classic:rps_v2 with env\.api=turns or env\.api=parallel"),
+    ],
+)
+def test_games_of_pettingzoo_without_an_api_are_told_which_to_set(env_id, told):
+    pytest.importorskip("pettingzoo.classic.rps_v2")
+    with pytest.raises(ConfigError, match=told):
+        build(id=env_id)

@@ -18,6 +18,7 @@ from rookery.core.config.yaml import write_text
 from rookery.core.errors import ConfigError
 from rookery.run.config.config import SECTIONS, diff, flat
 from rookery.run.config.resolve import json_schema, load_config, models_of
+from rookery.run.config.rules import remarks
 
 PRESETS = registry.names("preset")
 
@@ -408,3 +409,11 @@ def test_garbage_in_any_known_key_is_accepted_or_refused_with_an_error_that_name
         tree = {part: tree}
     message = refusal(preset="toy-preset", tree={section: tree})
     assert message is None or section in message
+
+
+def test_a_bare_atari_id_is_told_of_the_wrapper_and_a_preset():
+    (told,) = remarks(load_config(algo="dqn", env="ALE/Pong-v5"))
+    assert "env.wrappers=[atari] env.stack=4" in told
+    assert "pong-ppo" in told
+    assert remarks(load_config(algo="dqn", env="ALE/Pong-v5", overrides=["env.wrappers=[atari]"])) == []
+    assert remarks(load_config("pong-ppo")) == []

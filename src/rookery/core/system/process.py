@@ -123,15 +123,17 @@ class Process:
             self.pipe.send_bytes(END)
         self.pipe.close()
 
-    def end(self, seconds: float = 0.0) -> None:
-        """Gone for certain when this returns: killed, unless it goes by itself in time."""
+    def end(self, seconds: float = 0.0) -> bool:
+        """Gone for certain when this returns: killed, unless it goes by itself in time, which is the answer."""
         self._last.cancel()
         self.pipe.close()
         self.process.join(seconds)
-        if self.process.is_alive():
+        alive = self.process.is_alive()
+        if alive:
             self.process.kill()
         self.process.join()
         self.process.close()
+        return not alive
 
 
 def kill_quietly(pid: int) -> None:

@@ -86,8 +86,8 @@ class Hindsight:
             )
         except Exception as error:
             raise EnvError(
-                f"{name} of the env failed for {count} goals at once: {type(error).__name__}: {error}. "
-                f"Hindsight calls it with arrays of shape {goal.shape} and {count} empty infos."
+                f"{name} of the env failed for {count} goals: {type(error).__name__}: {error}. "
+                f"Hindsight asks about goals of shape {goal.shape[1:]}, without infos: they are not stored."
             ) from error
         if answer.shape != (count,) or not np.isfinite(answer).all():
             got = f"shape {answer.shape}" if answer.shape != (count,) else "numbers that are not finite"

@@ -14,6 +14,7 @@ from typing import Any
 import gymnasium
 
 from rookery.core.errors import ConfigError
+from rookery.envs.builders.groups import Group
 from rookery.envs.builders.single import (
     Factory,
     Purpose,
@@ -32,17 +33,17 @@ from rookery.envs.vector import SeedOf, VectorEnv
 log = logging.getLogger(__name__)
 
 
-def vectorised(
-    config: EnvConfig, seed_of: SeedOf, *, count: int, purpose: Purpose, worker: int = 0, factory: Factory | None = None
-) -> VectorEnv | None:
-    """`count` envs of env.engine=native or envpool; None: auto, and they are better stepped one by one."""
+def vectorised(group: Group) -> VectorEnv | None:
+    """The envs of env.engine=native or envpool; None: auto, and they are better stepped one by one."""
+    config, factory, seed_of = group.config, group.factory, group.seed_of
+    count, purpose, worker = group.count, group.purpose, group.worker
     name, task = name_of(config, factory), own_task(config, factory) if config.engine != "envpool" else None
     if config.engine == "auto" and (task is None or _lacking(config, purpose) or not _serves(*task, config)):
         return None
     if config.engine == "envpool":
         env: VectorEnv = _envpool(config, seed_of, count, purpose, worker, factory)
     elif task is not None:
-        env = _own(*task, config, seed_of, count=count, purpose=purpose, worker=worker)
+        env = _own(*task, group)
     elif factory is None and str(config.id).startswith("ALE/"):
         env = FromVector(_atari(config, count, purpose), seed_of, name=name, worker=worker)
     else:
@@ -69,26 +70,18 @@ def own_task(config: EnvConfig, factory: Factory | None = None) -> tuple[ModuleT
     return None if task is None or spec.additional_wrappers else (task, spec)
 
 
-def _own(
-    task: ModuleType,
-    spec: Any,
-    config: EnvConfig,
-    seed_of: SeedOf,
-    *,
-    count: int,
-    purpose: Purpose,
-    worker: int,
-) -> VectorEnv:
+def _own(task: ModuleType, spec: Any, group: Group) -> VectorEnv:
     from rookery.envs.engines.native import Native
 
-    _refuse(config, purpose)
+    config = group.config
+    _refuse(config, group.purpose)
     kwargs = {**spec.kwargs, **config.kwargs}
     if kwargs.pop("render_mode", None) is not None:
         raise ConfigError("env.kwargs.render_mode: the native engine shows no pictures. Use env.engine=gymnasium")
     model = build(lambda: gymnasium.make(spec, disable_env_checker=True, **kwargs), spec.id, kwargs, 0)
-    limit = config.max_episode_steps or spec.max_episode_steps
-    parameters = task.parameters(**kwargs)
-    return Native(task, model, count, seed_of, parameters=parameters, limit=limit, name=str(config.id), worker=worker)
+    limits = [limit for limit in (config.max_episode_steps or spec.max_episode_steps, group.longest) if limit]
+    own = {"parameters": task.parameters(**kwargs), "limit": min(limits, default=None), "worker": group.worker}
+    return Native(task, model, group.count, group.seed_of, name=str(config.id), **own)
 
 
 def _serves(task: ModuleType, spec: Any, config: EnvConfig) -> bool:

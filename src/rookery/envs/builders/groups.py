@@ -36,6 +36,7 @@ class Group:
     factory: Factory | None
     modules: tuple[str, ...] = ()  # of the user, which may register names
     several: bool = False  # agents
+    longest: int | None = None  # steps after which an episode is cut, whatever limit its env has
 
     def seed_of(self, i: int, episode: Any) -> int:
         return self.streams.seed_of(self.purpose, self.worker, i, episode)
@@ -52,6 +53,12 @@ class Group:
     def __call__(self, start: int, stop: int, first: Any = None) -> InProcess | Agents:
         """Envs `start` to `stop` − 1 in this process; `first`: the first of them, if it is there already."""
         registry.import_again(self.modules)
+        engine = self._engine(start, stop, first)
+        if self.longest is not None:
+            engine.cut_after(self.longest)
+        return engine
+
+    def _engine(self, start: int, stop: int, first: Any) -> InProcess | Agents:
         envs = [self.one(start) if first is None else first, *(self.one(i) for i in range(start + 1, stop))]
         config, name = self.config, name_of(self.config, self.factory)
         own: dict[str, Any] = {"name": name, "worker": self.worker, "on_bad": config.on_bad, "first": start}

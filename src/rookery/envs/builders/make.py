@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from gymnasium.vector import VectorEnv as GymnasiumVector
 
 from rookery.core import registry
@@ -25,10 +27,15 @@ def make_table(
     streams: Streams,
     worker: int = 0,
     factory: Factory | None = None,
+    longest: int | None = None,
 ) -> MultiEnv:
-    """`count` envs of one worker. Env i is reset for its episode e with `streams.seed_of(purpose, worker, i, e)`."""
-    maker = make if config.agents == 1 else make_multi
-    return at_table(maker(config, count=count, purpose=purpose, streams=streams, worker=worker, factory=factory))
+    """`count` envs of one worker. Env i is reset for its episode e with `streams.seed_of(purpose, worker, i, e)`.
+
+    `longest`: steps after which an episode is cut, whatever limit its env has; vector engines cannot do it.
+    """
+    maker: Any = make if config.agents == 1 else make_multi
+    places = {"count": count, "purpose": purpose, "streams": streams, "worker": worker}
+    return at_table(maker(config, factory=factory, longest=longest, **places))
 
 
 def make(
@@ -39,15 +46,16 @@ def make(
     streams: Streams,
     worker: int = 0,
     factory: Factory | None = None,
+    longest: int | None = None,
 ) -> VectorEnv:
     """`count` envs of one worker. Env i is reset for its episode e with `streams.seed_of(purpose, worker, i, e)`."""
     if config.agents != 1:
         raise ConfigError(f"env.api={config.api} has several agents: such envs are made by rookery.envs.make_multi")
-    group = Group(config, purpose, streams, worker, count, factory, registry.imported())
+    group = Group(config, purpose, streams, worker, count, factory, registry.imported(), longest=longest)
     if config.workers.mode != "inline":
         return AsVector(in_processes(group))
     if config.engine != "gymnasium":
-        env = vectorised(config, group.seed_of, count=count, purpose=purpose, worker=worker, factory=factory)
+        env = vectorised(group)
         if env is not None:
             return env
     first = group.one(0)
@@ -68,8 +76,9 @@ def make_multi(
     streams: Streams,
     worker: int = 0,
     factory: Factory | None = None,
+    longest: int | None = None,
 ) -> MultiEnv:
     """`count` envs of one worker. Env i is reset for its episode e with `streams.seed_of(purpose, worker, i, e)`."""
-    group = Group(config, purpose, streams, worker, count, factory, registry.imported(), several=True)
+    group = Group(config, purpose, streams, worker, count, factory, registry.imported(), True, longest)
     env = group.watched() if config.workers.mode == "inline" else in_processes(group)
     return at_table(env)

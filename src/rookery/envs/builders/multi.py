@@ -13,7 +13,8 @@ import gymnasium
 
 from rookery.core import registry
 from rookery.core.errors import ConfigError
-from rookery.envs.builders.single import Factory, Purpose, arguments, called, wrappers_for
+from rookery.envs.adapters import api_of, makers_of
+from rookery.envs.builders.single import Factory, Purpose, arguments, called, inner_module, wrappers_for
 from rookery.envs.config import SEVERAL, EnvConfig, Wrappers
 from rookery.envs.multi.apis import OnlyAgent
 from rookery.envs.multi.engine import Agents, DictAgents, ParallelAgents, TurnAgents
@@ -21,8 +22,6 @@ from rookery.envs.multi.wrapped import sorted_out
 from rookery.envs.wrappers import wrap
 
 ENGINES: dict[str, type[Agents]] = {"parallel": ParallelAgents, "turns": TurnAgents, "dict": DictAgents}
-_MAKERS = {"turns": "env", "parallel": "parallel_env"}  # names in a PettingZoo module, such as tictactoe_v3
-_BASES = {"ParallelEnv": "parallel", "AECEnv": "turns"}  # PettingZoo's classes
 
 
 def together(
@@ -76,11 +75,6 @@ def target_of(env_id: str, api: str) -> Any:
     return chosen
 
 
-def makers_of(module: ModuleType) -> dict[str, Factory]:
-    """env.api → what makes such an env, in a module like PettingZoo's."""
-    return {api: getattr(module, name) for api, name in _MAKERS.items() if callable(getattr(module, name, None))}
-
-
 def named(env_id: str) -> Any:
     """The class, the factory or the module that an id names."""
     if env_id in registry.names("env"):
@@ -98,23 +92,14 @@ def named(env_id: str) -> Any:
 
 def _found(module: Any, name: str) -> Any:
     inside = vars(module).get(name)
-    if inside is None and hasattr(module, "__path__") and importlib.util.find_spec(f"{module.__name__}.{name}"):
-        return registry.import_module(f"{module.__name__}.{name}")
+    if inside is None and (inner := inner_module(module, name)) is not None:
+        return inner
     if not callable(inside) and not isinstance(inside, ModuleType):
         own = [key for key, value in vars(module).items() if isinstance(value, type)]
         own += [part.name for part in pkgutil.iter_modules(getattr(module, "__path__", ()))]
         hint = registry.did_you_mean(name, own)
         raise ConfigError(f"module {module.__name__!r} defines no env {name!r}.{hint}")
     return inside
-
-
-def api_of(env: Any) -> str | None:
-    """`parallel` or `turns` of a PettingZoo env (or its class); None for any other."""
-    kind = env if isinstance(env, type) else type(env)
-    return next(
-        (_BASES[c.__name__] for c in kind.__mro__ if c.__module__.startswith("pettingzoo.") and c.__name__ in _BASES),
-        None,
-    )
 
 
 def spoken(env: Any, api: str) -> str:

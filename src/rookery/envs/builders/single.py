@@ -6,6 +6,7 @@ import copy
 import importlib.util
 import inspect
 from collections.abc import Callable
+from types import ModuleType
 from typing import Any, Literal
 
 import gymnasium
@@ -13,9 +14,9 @@ from gymnasium.vector import VectorEnv as GymnasiumVector
 
 from rookery.core import registry
 from rookery.core.errors import ConfigError, EnvError, RookeryError
-from rookery.envs.adapters import accepts, adapted
+from rookery.envs.adapters import accepts, adapted, makers_of, wanted_api
 from rookery.envs.config import EnvConfig, Wrappers
-from rookery.envs.faults import ERRORS
+from rookery.envs.faults import ERRORS, place
 from rookery.envs.tasks import chain, goals, no_velocity, probes
 from rookery.envs.wrappers import wrap
 
@@ -97,15 +98,35 @@ def target_of(env_id: str) -> Any:
     if not colon:
         return env_id
     module = registry.import_module(module_name)
-    if name not in gymnasium.registry and callable(getattr(module, name, None)):
-        return getattr(module, name)
     if name not in gymnasium.registry:
+        inner = inner_module(module, name)
+        if inner is not None and makers_of(inner):
+            raise ConfigError(f"env.id={env_id} has several agents: set {wanted_api(inner)} (docs/several-players.md)")
+        if callable(target := getattr(module, name, None)):
+            _refuse_several(env_id, module, target)
+            return target
         own = [
             key for key, value in vars(module).items() if inspect.isclass(value) and issubclass(value, gymnasium.Env)
         ]
         hint = registry.did_you_mean(name, [*own, *gymnasium.registry])
         raise ConfigError(f"module {module_name!r} neither defines nor registers an env {name!r}.{hint}")
     return name
+
+
+def _refuse_several(env_id: str, module: ModuleType, target: Any) -> None:
+    """A game of PettingZoo's that is named by its factory takes any argument, and fails on those of ours."""
+    apis = [api for api, maker in makers_of(module).items() if maker is target]
+    if apis and module.__name__.partition(".")[0] in ("pettingzoo", "mpe2"):
+        raise ConfigError(f"env.id={env_id} has several agents: set env.api={apis[0]}")
+
+
+def inner_module(module: ModuleType, name: str) -> ModuleType | None:
+    """The module of this name inside of a package, as PettingZoo has one for each of its games."""
+    inside = vars(module).get(name)  # PettingZoo answers getattr with a warning
+    path = f"{module.__name__}.{name}"
+    if inside is None and hasattr(module, "__path__") and name.isidentifier() and importlib.util.find_spec(path):
+        return registry.import_module(path)
+    return inside if isinstance(inside, ModuleType) else None
 
 
 def _registered(env_id: str, config: EnvConfig, kwargs: dict[str, Any], index: int) -> Any:
@@ -132,6 +153,9 @@ def find_spec(env_id: str) -> Any:
     if env_id not in gymnasium.registry:
         known = [*gymnasium.registry, *registry.names("env")]
         hint = registry.did_you_mean(env_id, known) or " `rookery list envs` shows the known ones."
+        if env_id.startswith("pettingzoo."):
+            package, _, game = env_id.rpartition(".")
+            hint = f" A game of PettingZoo: env.id={package}:{game} with env.api=turns or env.api=parallel."
         raise ConfigError(f"unknown env {env_id!r}.{hint} An env of your own: env.id=package.module:Class")
     return gymnasium.registry[env_id]
 
@@ -144,12 +168,13 @@ def build(construct: Callable[[], Any], name: str, kwargs: dict[str, Any], index
     except (ImportError, gymnasium.error.DependencyNotInstalled) as error:
         entry = str(getattr(gymnasium.registry.get(name), "entry_point", ""))
         needs = next(((need, how) for place, (need, how) in _EXTRAS.items() if entry.startswith(place)), None)
-        hint = f"it needs {needs[0]}: {needs[1]}" if needs else str(error)
+        hint = f"it needs {needs[0]}: {needs[1]}" if needs else f"{error}{place(error)}"
         raise ConfigError(f"{name} cannot be made, {hint}") from error
     except TypeError as error:
-        raise ConfigError(f"{name} cannot be made with env.kwargs={kwargs}: {error}") from error
+        raise ConfigError(f"{name} cannot be made with env.kwargs={kwargs}: {error}{place(error)}") from error
     except ERRORS as error:
-        raise EnvError(f"making env {index} ({name}) with {kwargs} failed: {type(error).__name__}: {error}") from error
+        what = f"{type(error).__name__}: {error}{place(error)}"
+        raise EnvError(f"making env {index} ({name}) with {kwargs} failed: {what}") from error
 
 
 def _wants(target: Any, name: str) -> bool:

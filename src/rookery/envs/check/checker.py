@@ -12,10 +12,13 @@ from gymnasium import spaces
 from rookery.core.errors import RookeryError
 from rookery.core.spec import describe, spec_of
 from rookery.envs.action_log import snapshot_layers
+from rookery.envs.actions import action_spec_of
 from rookery.envs.adapters import FourTuple, adapted
 from rookery.envs.builders.single import single
+from rookery.envs.check.goals import check_goals
 from rookery.envs.check.multi import check_multi, speaks_for_several
 from rookery.envs.check.trial import Played, Report, Stop, play, trajectory
+from rookery.envs.closing import close_problem
 from rookery.envs.config import EnvConfig
 
 
@@ -36,10 +39,12 @@ def check_env(target: Any, *, episodes: int = 5, seed: int = 0, max_steps: int =
         _check_ends(env, report, played, max_steps)
         _check_seeding(env, again, report, seed, max_steps)
         _check_render(env, report)
+        check_goals(env, report, seed)
     except Stop as stop:
         report.problems.append(str(stop))
     finally:
-        env.close()
+        if problem := close_problem([env]):
+            report.warnings.append(problem)
     return report
 
 
@@ -62,7 +67,7 @@ def _check_spaces(env: gymnasium.Env, report: Report) -> None:
     report.facts["api"] = "four values (adapted)" if isinstance(env.unwrapped, FourTuple) else "gymnasium"
     try:
         report.facts["observation"] = describe(spec_of(env.observation_space, "the observation space"))
-        report.facts["action"] = describe(spec_of(env.action_space, "the action space"))
+        report.facts["action"] = describe(action_spec_of(env.action_space, "the action space"))
     except RookeryError as error:
         raise Stop(str(error)) from error
     for box in _boxes(env.action_space):
@@ -110,7 +115,7 @@ def _check_seeding(
         try:
             fresh, _ = trajectory(other, seed, actions, len(actions))
         finally:
-            other.close()
+            close_problem([other])
     report.facts["deterministic"] = first == repeated == fresh
     snapshot = snapshot_layers(env) is not None
     report.facts["resume"] = "exact" if snapshot or report.facts["deterministic"] else "approximate"

@@ -19,7 +19,8 @@ from rookery.core import registry
 from rookery.core.errors import ConfigError, RookeryError
 from rookery.core.spec import MASK, describe
 from rookery.core.tree import Tree, leaves
-from rookery.envs.builders.multi import ENGINES, api_of, makers_of, named, spoken, together
+from rookery.envs.adapters import api_of, makers_of
+from rookery.envs.builders.multi import ENGINES, named, spoken, together
 from rookery.envs.check.trial import Report, generators
 from rookery.envs.config import EnvConfig
 from rookery.envs.multi.env import MultiEnv, MultiStep
@@ -60,8 +61,8 @@ def check_multi(target: Any, report: Report, *, episodes: int, seed: int, max_st
         _facts(envs[0], api, report)
         moments, actions = _play(envs[0], report, episodes, max_steps)
         _check_seeding(envs, moments, actions, report)
-        for env in envs:
-            env.close()
+        for engine in envs:
+            engine.close()
         if generators() != before:
             problem = "it draws from a global random generator (random or np.random): own one, seeded in reset"
             report.problems.append(problem)

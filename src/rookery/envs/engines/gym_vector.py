@@ -19,13 +19,14 @@ from gymnasium.vector import AutoresetMode
 
 from rookery.core.chunk import EpisodeEnd
 from rookery.core.errors import CheckpointError, Diverged, EnvError, UsageError
-from rookery.core.tree import Tree, tree_take
+from rookery.core.tree import Tree, tree_map, tree_take
 from rookery.envs.action_log import OTHER_ENGINE
 from rookery.envs.actions import batched, not_finite
 from rookery.envs.boundary import BadValue, Receiver
-from rookery.envs.faults import ERRORS, FaultConfig
+from rookery.envs.closing import close_all
+from rookery.envs.faults import ERRORS, SHOWN, FaultConfig, own_code, place
 from rookery.envs.told_calls import BEFORE, Settings
-from rookery.envs.vector import SeedOf, Step, VectorEnv
+from rookery.envs.vector import ABNORMAL, DROPS, SeedOf, Step, VectorEnv
 from rookery.envs.watchdog import Watchdog, end_unworkable
 
 log = logging.getLogger(__name__)
@@ -47,6 +48,8 @@ class FromVector(VectorEnv):
         self._seeds_each = isinstance(env.unwrapped, gymnasium.vector.SyncVectorEnv | gymnasium.vector.AsyncVectorEnv)
         self._one = Receiver(self.obs_space, self.obs_spec, 1)  # for final observations that come one by one
         self._dead = np.zeros(self.num, np.bool_)  # rows whose next step only resets
+        self._spoiled = np.zeros(self.num, np.bool_)  # rows of episodes that are dropped, up to their ends
+        self._drops = [0] * self.num  # episodes in a row
         self._episode, self._length = np.zeros(self.num, np.int64), np.zeros(self.num, np.int64)
         self._total = np.zeros(self.num, np.float64)
         self._seed: list[int | None] = [None] * self.num
@@ -84,27 +87,33 @@ class FromVector(VectorEnv):
 
     def step(self, action: Tree, steps: int | None = None, episodes: int | None = None) -> Step:
         self._out.clear()
-        out, dead = self._out, self._dead
+        out, dead, spoiled = self._out, self._dead, self._spoiled
         obs, reward, terminated, truncated, infos = self._asked("step", self.env.step, self._batched(action))
-        self._fill(obs, "step", action)
-        out.reward[:] = np.where(dead, 0.0, reward)
-        self._check_reward()
-        self._begin(np.flatnonzero(dead))
-        self._length += ~dead
-        self._total += np.where(dead, 0.0, reward)
+        reward = self._column(reward, "the reward")
+        terminated, truncated = self._flags(terminated, "terminated"), self._flags(truncated, "truncated")
+        dropped = self._abnormal(infos) if infos else []
         np.logical_and(terminated, ~dead, out=out.terminated)
         np.logical_and(truncated, ~dead, out=out.truncated)
         done = out.terminated | out.truncated
-        surplus = self._surplus(done, steps, episodes) & ~dead
-        out.valid[:] = ~(dead | surplus)
-        out.cut = np.flatnonzero(surplus).tolist()
+        self._fill(obs, "step", action, spoiled & ~done if self.mode is AutoresetMode.SAME_STEP else spoiled)
+        paid = np.where(dead | spoiled, 0.0, reward)
+        out.reward[:] = paid
+        self._check_reward()
+        self._begin(np.flatnonzero(dead))
+        self._length += ~dead
+        self._total += paid
+        surplus = self._surplus(done & ~spoiled, steps, episodes) & ~dead
+        out.valid[:] = ~(dead | surplus | spoiled)
+        out.cut = sorted({*np.flatnonzero(surplus).tolist(), *dropped})
         self._infos[:] = [_info_of(infos, i) for i in range(self.num)] if infos else [{} for _ in range(self.num)]
-        for i in np.flatnonzero(done).tolist():
+        for i in np.flatnonzero(done & ~spoiled).tolist():
             self._end(i, infos)
         for rows in (out.reward, out.terminated, out.truncated):
-            rows[surplus] = 0
+            rows[surplus | spoiled] = 0
         out.marked = bool(done.any() or not out.valid.all())
-        self._autoreset(done)
+        over = done | spoiled if self.mode is AutoresetMode.DISABLED else done
+        self._spoiled = spoiled & ~over
+        self._autoreset(over)
         return out
 
     def call(self, name: str, *args: Any, **kwargs: Any) -> list[Any]:
@@ -133,14 +142,14 @@ class FromVector(VectorEnv):
 
     def close(self) -> None:
         self.on_close()
-        self.env.close()
+        close_all([self.env], self.name)
 
     def _start(self, seed_name: Any) -> Tree:
         self._out.clear()
         seeds = [self._seed_of(i, seed_name) for i in range(self.num)]
         self._reset(seeds if self._seeds_each else seeds[0], None)
         self._seed = list(seeds) if self._seeds_each else [None] * self.num
-        self._dead[:], self._length[:], self._total[:] = False, 0, 0.0
+        self._dead[:], self._spoiled[:], self._length[:], self._total[:] = False, False, 0, 0.0
         return self._out.obs
 
     def _reset(self, seed: Any, options: dict[str, Any] | None) -> None:
@@ -166,6 +175,7 @@ class FromVector(VectorEnv):
     def _end(self, i: int, infos: dict[str, Any]) -> None:
         out = self._out
         final = self._same_step_final(i, infos) if self.mode is AutoresetMode.SAME_STEP else self._receiver.row(i)
+        self._drops[i] = 0
         if out.valid[i]:
             out.final.append((i, final))
             info = _info_of(infos.get("final_info", {}), i) if self.mode is AutoresetMode.SAME_STEP else self._infos[i]
@@ -209,11 +219,49 @@ class FromVector(VectorEnv):
             )
         return final
 
-    def _fill(self, obs: Any, doing: str, action: Tree | None = None) -> None:
+    def _abnormal(self, infos: dict[str, Any]) -> list[int]:
+        """Mark the rows whose infos say so: what is left of their episodes is dropped. Which they are."""
+        rows: set[int] = set()
+        for part in (infos, infos.get("final_info", {})):
+            if ABNORMAL in part:
+                rows |= {i for i in range(self.num) if _info_of(part, i).get(ABNORMAL)}
+        fresh = [i for i in sorted(rows) if not self._dead[i] and not self._spoiled[i]]
+        for i in fresh:
+            where = f"env {i} of {self.name} (worker {self.worker}), episode {self._episode[i]}"
+            text, self._drops[i] = f"its info says that the step is {ABNORMAL}", self._drops[i] + 1
+            if self._drops[i] >= DROPS:
+                raise EnvError(f"{where}: {text}; {DROPS} episodes in a row had to be dropped")
+            log.warning("%s: %s; the episode was dropped", where, text)
+        self._spoiled[fresh] = True
+        return fresh
+
+    def _column(self, values: Any, what: str) -> np.ndarray:
+        """One number per env, or a sentence about what came instead."""
+        try:
+            array = np.asarray(values)
+        except (ValueError, TypeError, RuntimeError) as error:
+            raise EnvError(f"{self.name} (worker {self.worker}): {what} is no array: {error}") from error
+        if array.shape != (self.num,) or array.dtype.kind not in "fiub" or np.ma.is_masked(values):
+            got = "masked" if np.ma.is_masked(values) else f"{array.dtype} of shape {array.shape}"
+            raise EnvError(
+                f"{self.name} (worker {self.worker}): {what} is {got}, expected {self.num} numbers, one per env"
+            )
+        return array
+
+    def _flags(self, values: Any, what: str) -> np.ndarray:
+        array = self._column(values, what)
+        if array.dtype.kind != "b" and not np.isin(array, (0, 1)).all():
+            raise EnvError(f"{self.name} (worker {self.worker}): {what} is {array.tolist()}, expected True or False")
+        return array
+
+    def _fill(self, obs: Any, doing: str, action: Tree | None = None, spoiled: np.ndarray | None = None) -> None:
+        """`spoiled`: rows that nobody will see."""
         try:
             self._receiver.fill(obs)
         except BadValue as error:
             raise EnvError(f"{self.name} (worker {self.worker}): {doing} failed: {error}") from error
+        if spoiled is not None and spoiled.any():
+            tree_map(lambda buffer: buffer.__setitem__(spoiled, 0), self._receiver.obs)
         if not self._receiver.sound():
             problems = ((i, self._receiver.problem(i)) for i in range(self.num))
             i, problem = next((i, fault) for i, fault in problems if fault)
@@ -234,7 +282,9 @@ class FromVector(VectorEnv):
             raise EnvError(f"{where}: the reward is {self._out.reward[i]}")
 
     def _failed(self, doing: str, error: BaseException) -> EnvError:
-        return EnvError(f"{self.name} (worker {self.worker}): {doing} failed: {type(error).__name__}: {error}")
+        log.error("%s (worker %d): an env failed.%s%s", self.name, self.worker, SHOWN, own_code(error))
+        what = f"{type(error).__name__}: {error}{place(error)}"
+        return EnvError(f"{self.name} (worker {self.worker}): {doing} failed: {what}")
 
     def _autoreset_mode(self) -> AutoresetMode:
         mode = self.env.metadata.get("autoreset_mode")

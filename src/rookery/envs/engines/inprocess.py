@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import ExitStack
 from typing import Any, Literal
 
 import gymnasium
@@ -25,10 +24,12 @@ from rookery.core.errors import Diverged, EnvError, UsageError
 from rookery.core.tree import Tree, tree_copy_into
 from rookery.envs.action_log import ENDED, ActionLog, differs, give_snapshot, saved_envs, snapshot_layers, take_snapshot
 from rookery.envs.actions import not_finite, quicken, split
-from rookery.envs.boundary import LARGEST, BadValue, number, reset_problem, step_problem
-from rookery.envs.faults import ERRORS, FaultConfig, Raised, Renewal, failure
+from rookery.envs.boundary import LARGEST, BadValue, flag, number, reset_problem, step_problem
+from rookery.envs.closing import close_all
+from rookery.envs.faults import ERRORS, Failures, FaultConfig, Raised, Renewal, failure, place
 from rookery.envs.told_calls import BEFORE, Call, Settings
-from rookery.envs.vector import DROPS, ENDLESS, SeedOf, Step, VectorEnv, Writer, closely, same_spaces
+from rookery.envs.vector import ABNORMAL, DROPS, ENDLESS, SeedOf, Step, VectorEnv, Writer, closely, same_spaces
+from rookery.envs.wrappers import has_limit
 
 log = logging.getLogger(__name__)
 
@@ -52,8 +53,12 @@ class InProcess(VectorEnv):
         self.envs, self.worker = list(envs), worker
         self._first = first  # number of the first of these envs, if others are elsewhere
         self._remake = remake  # makes another env in place of one that failed; None: the same is reset
-        self._renewal = [Renewal(faults or FaultConfig(renewals=0)) for _ in envs]
+        self._longest = ENDLESS
+        self.limited = has_limit(envs[0])
+        self._failures = Failures()
+        self._renewal = [Renewal(faults or FaultConfig(renewals=0), self._failures) for _ in envs]
         self._steps = 0  # of all envs together
+        self._failed_steps = 0  # of single envs
         self.on_close: Callable[[], None] = lambda: None
         same_spaces(envs, name)
         self._seed_of, self._drop_bad = seed_of, on_bad == "drop"
@@ -126,17 +131,23 @@ class InProcess(VectorEnv):
         """Step env i. The hot path: everything rare is elsewhere."""
         try:
             result = self._calls[i](act)
+        except BadValue as error:  # a wrapper or an adapter of ours has looked at what the env gave
+            raise self._failed(i, "step", str(error), act) from error
         except ERRORS as error:  # the env's own code
             self._drop(i)
-            self._renew(i, self._raised(i, "step", error, act))
+            self._renew(i, self._raised(i, "step", error, act), stepping=True)
             return
         try:
             obs, reward, terminated, truncated, info = result
+            if info and ABNORMAL in info and info[ABNORMAL]:
+                self._length[i] += 1
+                self._drop_episode(i, f"its info says that the step is {ABNORMAL}")
+                return
             self._writers[i](i, obs)
             if reward.__class__ is not float:
                 reward = number(reward)
             done = terminated or truncated
-        except (BadValue, TypeError, ValueError) as error:
+        except (BadValue, TypeError, ValueError, RuntimeError) as error:
             raise self._failed(i, "step", step_problem(result) or str(error), act) from error
         n = self._length[i]
         if self._log is not None:
@@ -152,9 +163,13 @@ class InProcess(VectorEnv):
         self._out.reward[i] = reward
         self._infos[i] = info
         if done:
-            self._end(i, bool(terminated), bool(truncated), action)
+            self._end(i, terminated, truncated, action)
 
-    def _end(self, i: int, terminated: bool, truncated: bool, action: Tree) -> None:
+    def _end(self, i: int, terminated: Any, truncated: Any, action: Tree) -> None:
+        try:
+            terminated, truncated = flag(terminated, "terminated"), flag(truncated, "truncated")
+        except BadValue as error:
+            raise self._failed(i, "step", str(error)) from error
         if not self._examine(i, action):
             return
         out = self._out
@@ -186,6 +201,8 @@ class InProcess(VectorEnv):
         self._at, self._resetting = i, True
         try:
             result = self.envs[i].reset(seed=self._seed[i])
+        except BadValue as error:
+            raise self._failed(i, "reset", str(error)) from error
         except ERRORS as error:
             raise self._raised(i, "reset", error) from error
         finally:
@@ -222,7 +239,12 @@ class InProcess(VectorEnv):
         its steps are the length of the episode, which is kept anyway.
         """
         for i, env in enumerate(self.envs):
-            self._limits[i] = env._max_episode_steps if type(env) is TimeLimit else ENDLESS
+            self._limits[i] = min(env._max_episode_steps if type(env) is TimeLimit else ENDLESS, self._longest)
+
+    def cut_after(self, steps: int) -> None:
+        """Episodes are cut after so many steps, whatever limit their envs have."""
+        self._longest = steps
+        self._read_limits()
 
     def _write_elapsed(self) -> None:
         """For whoever looks at an outermost TimeLimit: snapshots and calls."""
@@ -235,9 +257,7 @@ class InProcess(VectorEnv):
 
     def close(self) -> None:
         self.on_close()
-        with ExitStack() as stack:  # one that fails to close does not keep the others open
-            for env in self.envs:
-                stack.callback(env.close)
+        close_all(self.envs, self.name)
 
     def state(self) -> dict[str, Any]:
         self._write_elapsed()
@@ -329,6 +349,10 @@ class InProcess(VectorEnv):
         if not self._drop_bad:
             advice = "Mend the env, or set env.on_bad=drop to drop such episodes and go on"
             raise self._failed(i, "step" if self._length[i] else "reset", f"{text}. {advice}")
+        self._drop_episode(i, text)
+
+    def _drop_episode(self, i: int, text: str) -> None:
+        """What is left of the running episode of env i is not recorded; the next one begins."""
         self._drops[i] += 1
         if self._drops[i] >= DROPS:
             raise self._failed(i, "step", f"{text}; {DROPS} episodes in a row had to be dropped")
@@ -343,8 +367,12 @@ class InProcess(VectorEnv):
         self._out.cut.append(i)
         self._infos[i] = {}
 
-    def _renew(self, i: int, error: Raised) -> None:
+    def _renew(self, i: int, error: Raised, stepping: bool = False) -> None:
         """Env i raised: another one in its place begins the next episode, unless it happens too often."""
+        self._failed_steps += stepping
+        tried = (self._steps - 1) * self.num + i + 1
+        if stepping and self._failed_steps == tried >= max(self.num, 2):
+            raise EnvError(f"{error} Every env failed at its first step: the run is given up.") from error.__cause__
 
         def anew() -> None:
             self._episode[i] += 1
@@ -358,10 +386,7 @@ class InProcess(VectorEnv):
     def _replace(self, i: int) -> None:
         if self._remake is None:
             return
-        try:
-            self.envs[i].close()
-        except ERRORS as error:  # it is broken anyway
-            log.debug("%s: close failed: %s", self._where(i), error)
+        close_all([self.envs[i]], self.name, logging.DEBUG)  # it is broken anyway
         try:
             self._put(i, self._remake(self._first + i))
             self._tell(i, self._settings.now.values())
@@ -371,7 +396,8 @@ class InProcess(VectorEnv):
             self._layers[i] = snapshot_layers(self.envs[i]) or []
 
     def _raised(self, i: int, doing: str, error: BaseException, act: Any = None) -> Raised:
-        sentence = failure(self._where(i), doing, f"{type(error).__name__}: {error}", act, self.name)
+        what = f"{type(error).__name__}: {error}{place(error)}"
+        sentence = failure(self._where(i), doing, what, act, self.name)
         return Raised(sentence, error)
 
     @property

@@ -17,6 +17,7 @@ from rookery.core.chunk import EpisodeEnd
 from rookery.core.errors import CheckpointError, Diverged, EnvError, UsageError
 from rookery.core.tree import Tree
 from rookery.envs.action_log import OTHER_ENGINE, check_count
+from rookery.envs.closing import close_all
 from rookery.envs.engines import cartpole, pendulum
 from rookery.envs.vector import ENDLESS, SeedOf, Step, VectorEnv
 
@@ -50,6 +51,7 @@ class Native(VectorEnv):
         self._seed: list[int | None] = [None] * num
         self._ready = False
         self._limit = ENDLESS if limit is None else limit
+        self.limited = limit is not None
         self._whole = (self._limit, num, num + 1)  # of a step without limits
         self._shape = (num, *self.action_spec.shape)
         self._dtype = np.dtype(np.int64 if isinstance(self.action_space, spaces.Discrete) else np.float32)
@@ -114,7 +116,7 @@ class Native(VectorEnv):
         self._seed = [None if seed is None else int(seed) for seed in saved["seed"]]
 
     def close(self) -> None:
-        self._model.close()
+        close_all([self._model], self.name)
 
     def _begin(self, i: int) -> None:
         """Start the current episode of env i, as gymnasium's `reset(seed=…)` does."""

@@ -22,7 +22,7 @@ from gymnasium import spaces
 
 from rookery.core.errors import ConfigError
 from rookery.envs.adapters import accepts
-from rookery.envs.boundary import BadValue
+from rookery.envs.boundary import BadValue, flag
 
 ALL = "__all__"
 
@@ -195,7 +195,7 @@ class Dicts(ApiAdapter):
         ):
             return Timestep(self._there, obs, reward, (), (), infos, False, True)
         there = [*self._there, *(agent for agent in obs if agent not in self._there)]
-        ended = tuple(there if flags[ALL] else _true(flags) for flags in (terminated, truncated))
+        ended = tuple(there if flag(flags[ALL], ALL) else _true(flags) for flags in (terminated, truncated))
         self._there = [agent for agent in there if agent not in ended[0] and agent not in ended[1]]
         acting = [agent for agent in obs if agent in self._there]
         return Timestep(acting, obs, reward, ended[0], ended[1], infos, over=not self._there)
@@ -276,4 +276,4 @@ def _has(key: str, parts: dict[str, Mapping[str, Any]]) -> None:
 
 
 def _true(flags: Mapping[str, Any]) -> list[str]:
-    return [agent for agent, flag in flags.items() if flag and agent != ALL]
+    return [agent for agent, value in flags.items() if value and agent != ALL and flag(value, f"the end of {agent!r}")]

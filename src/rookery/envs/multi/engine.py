@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import ExitStack
 from functools import partial
 from typing import Any, Literal
 
@@ -26,10 +25,11 @@ from rookery.core.tree import Tree, tree_copy_into, tree_map
 from rookery.envs.action_log import ActionLog, check_count, same_bits
 from rookery.envs.actions import not_finite, quicken, split
 from rookery.envs.boundary import Receiver
+from rookery.envs.closing import close_all
 from rookery.envs.config import Wrappers
 from rookery.envs.multi.apis import ApiAdapter, Dicts, Parallel, Turns
 from rookery.envs.multi.env import MultiEnv, MultiStep
-from rookery.envs.multi.table import NotFinite, Table
+from rookery.envs.multi.table import Abnormal, NotFinite, Table
 from rookery.envs.multi.wrapped import in_layers
 from rookery.envs.told_calls import BEFORE, Call, Settings
 from rookery.envs.vector import DROPS, SeedOf, Step, closely
@@ -88,6 +88,11 @@ class Agents(MultiEnv):
         terminated, truncated, valid = (np.zeros(self.num, np.bool_) for _ in range(3))
         infos: list[dict[str, Any]] = [{} for _ in range(self.num)]
         return Step(obs, np.zeros(self.num, np.float32), terminated, truncated, valid, infos=infos, marked=True)
+
+    def cut_after(self, steps: int) -> None:
+        """Episodes are cut after so many steps, whatever limit their envs have."""
+        for table in self._tables:
+            table.adapter.limit = min(table.adapter.limit or steps, steps)
 
     @property
     def doing(self) -> tuple[Any, str, bool] | None:
@@ -188,9 +193,7 @@ class Agents(MultiEnv):
 
     def close(self) -> None:
         self.on_close()
-        with ExitStack() as stack:  # one that fails to close does not keep the others open
-            for env in self.envs:
-                stack.callback(getattr(env, "close", lambda: None))
+        close_all(self.envs, self.name)
 
     def state(self) -> dict[str, Any]:
         envs = {str(table.index): self._env_state(table) for table in self._tables} if self._ready else {}
@@ -275,10 +278,11 @@ class Agents(MultiEnv):
         return self._tables[i].where(agent)
 
     def _bad(self, table: Table, error: NotFinite, action: dict[str, Tree]) -> None:
-        """NaN or infinity from an env: raise, or drop the running episode and begin the next one."""
+        """NaN or infinity from an env: raise, or drop the running episode and begin the next one. What an env itself
+        calls abnormal is always dropped."""
         if table.length:  # else it came from a reset
             self._blame(error, table.index, action)
-        if not self._drop_bad:
+        if not self._drop_bad and not isinstance(error, Abnormal):
             advice = "Mend the env, or set env.on_bad=drop to drop such episodes and go on."
             raise EnvError(f"{error} {advice}") from error
         table.drops += 1

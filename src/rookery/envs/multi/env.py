@@ -25,7 +25,7 @@ from rookery.core.errors import UsageError
 from rookery.core.registry import did_you_mean
 from rookery.core.spec import spec_of
 from rookery.core.tree import Tree
-from rookery.envs.actions import shape_problem
+from rookery.envs.actions import action_spec_of, shape_problem
 from rookery.envs.vector import Step
 
 
@@ -72,6 +72,7 @@ class MultiEnv(ABC):
     given_up: int = 0
     wants_infos: bool = False
     pids: tuple[int, ...] = ()
+    limited: bool = True
     waits: bool = True  # whether an agent may wait for others, so that some of its rows hold no decision
     everyone: bool = False  # whether every agent must act in every env now: then nobody need look at `acting`
 
@@ -86,7 +87,7 @@ class MultiEnv(ABC):
             a: spec_of(space, f"the observation space of {a} in {name}") for a, space in obs_spaces.items()
         }
         self.action_spec = {
-            a: spec_of(space, f"the action space of {a} in {name}") for a, space in action_spaces.items()
+            a: action_spec_of(space, f"the action space of {a} in {name}") for a, space in action_spaces.items()
         }
         self.acting = {a: np.zeros(num, np.bool_) for a in self.agents}  # who must act in the next step
         self.renewed = np.zeros(num, np.bool_)  # envs that `restore` could not put back: another episode has begun

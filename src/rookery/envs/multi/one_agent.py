@@ -80,6 +80,7 @@ class OneAgent(MultiEnv):
     # what is known of the envs is known of the VectorEnv
     exactness, given_up, pids, doing = (_of("vector", name) for name in ("exactness", "given_up", "pids", "doing"))
     wants_infos, renewals, episodes = (_of("vector", name) for name in ("wants_infos", "renewals", "episodes"))
+    limited = _of("vector", "limited")
 
 
 class AsVector(VectorEnv):
@@ -114,7 +115,7 @@ class AsVector(VectorEnv):
     def close(self) -> None:
         self.table.close()
 
-    exactness, given_up, pids = (_of("table", name) for name in ("exactness", "given_up", "pids"))
+    exactness, given_up, pids, limited = (_of("table", name) for name in ("exactness", "given_up", "pids", "limited"))
     wants_infos, renewals = (_of("table", name) for name in ("wants_infos", "renewals"))
 
 

@@ -11,6 +11,7 @@ Adapters know the APIs; this knows the rows, and writes them into its column of 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -20,14 +21,20 @@ import numpy as np
 from rookery.core.chunk import EpisodeEnd
 from rookery.core.errors import EnvError
 from rookery.envs.boundary import LARGEST, BadValue, Receiver, number
-from rookery.envs.faults import ERRORS
+from rookery.envs.faults import ERRORS, SHOWN, own_code, place
 from rookery.envs.multi.apis import ApiAdapter, Timestep
 from rookery.envs.multi.env import MultiStep
-from rookery.envs.vector import Step, Writer
+from rookery.envs.vector import ABNORMAL, Step, Writer
+
+log = logging.getLogger(__name__)
 
 
 class NotFinite(EnvError):
     """NaN or infinity from an env, for which `env.on_bad=drop` drops the running episode."""
+
+
+class Abnormal(NotFinite):
+    """A step that the env itself says is not to be believed: the running episode is dropped, whatever env.on_bad."""
 
 
 class Owner(Protocol):
@@ -111,6 +118,9 @@ class Table:
             raise self.failed(error, actions=actions) from error
         finally:
             self.busy = False
+        for info in timestep.infos.values():
+            if info and info.__class__ is dict and info.get(ABNORMAL):
+                raise self.failed(Abnormal(f"its info says that the step is {ABNORMAL}"))
         limit = self.adapter.limit
         if timestep.plain and len(actions) == len(self._columns) and (limit is None or self.length < limit):
             self._go_on(timestep)
@@ -257,14 +267,16 @@ class Table:
         self, what: BaseException | str, agent: str | None = None, actions: dict[str, Any] | None = None
     ) -> EnvError:
         plain = isinstance(what, str | BadValue | NotFinite)
-        text = str(what) if plain else f"{type(what).__name__}: {what}"
+        text = str(what) if plain else f"{type(what).__name__}: {what}{place(what)}"
+        if not plain:
+            log.error("%s: an env failed.%s%s", self.where(agent), SHOWN, own_code(what))
         shown = {
             name: act if isinstance(act, dict | tuple) else np.asarray(act).tolist()
             for name, act in (actions or {}).items()
         }
         last = f" Actions: {shown}." if shown else ""
         doing = "step" if self.length else "reset"
-        kind = NotFinite if isinstance(what, NotFinite) else EnvError
+        kind = type(what) if isinstance(what, NotFinite) else EnvError
         return kind(
             f"{self.where(agent)}: {doing} failed: {text}.{last} `rookery check-env {self.owner.name}` "
             f"looks at it alone."

@@ -48,6 +48,7 @@ class Atari(gymnasium.Wrapper):
         super().__init__(env)
         self._check(skip, noops, size, sticky, max_frames)
         self.skip, self.noops, self.sticky, self.max_frames = skip, noops, sticky, max_frames
+        self.time_limit = -(-max_frames // skip)
         self.ale = env.unwrapped.ale  # type: ignore[attr-defined]  # checked above
         self.observation_space = spaces.Box(0, 255, (size, size), np.uint8)
         least, every = self.ale.getMinimalActionSet(), self.ale.getLegalActionSet()

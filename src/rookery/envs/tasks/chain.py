@@ -31,6 +31,7 @@ class Chain(gymnasium.Env):
         if length < 1:
             raise ConfigError(f"Chain has length={length} places, expected at least 1")
         self.length, self._place, self._steps = length, 0, 0
+        self.time_limit = 2 * length
         rng = np.random.Generator(np.random.PCG64(pattern))  # the task itself, the same in every env and every run
         self.right = rng.integers(0, 2, length)  # the action that leads on, by place
         self.observation_space = spaces.Box(0.0, 1.0, (length + 1,), np.float32)
@@ -45,7 +46,7 @@ class Chain(gymnasium.Env):
         self._steps += 1
         self._place = self._place + 1 if int(action) == self.right[self._place] else 0
         arrived = self._place == self.length
-        truncated = self._steps >= 2 * self.length and not arrived
+        truncated = self._steps >= self.time_limit and not arrived
         return self._seen(), float(arrived), arrived, truncated, {"is_success": arrived}
 
     def _seen(self) -> np.ndarray:

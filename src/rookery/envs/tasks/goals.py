@@ -64,6 +64,7 @@ class BitFlip(GoalEnv):
             raise ConfigError(f"BitFlip has n={n} bits, expected at least 1")
         super().__init__(0.0, 1.0, n)
         self.n, self._steps = n, 0
+        self.time_limit = n
         self.action_space = spaces.Discrete(n)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
@@ -78,7 +79,7 @@ class BitFlip(GoalEnv):
     def step(self, action: Any) -> Result:
         self._state[int(action)] = 1.0 - self._state[int(action)]
         self._steps += 1
-        return self.judged(self._steps >= self.n, True)
+        return self.judged(self._steps >= self.time_limit, True)
 
     def reached(self, achieved: Any, desired: Any) -> np.ndarray:
         return np.all(np.asarray(achieved) == np.asarray(desired), axis=-1)

@@ -31,6 +31,7 @@ class Probe(gymnasium.Env):
 
     metadata = {"render_modes": []}
     optimum = 1.0
+    time_limit: int | None = 2  # steps after which it ends by itself, at the latest
 
     def __init__(self, continuous: bool = False):
         self.continuous = continuous
@@ -111,6 +112,7 @@ class Endless(Probe):
     """A ring of four places with reward 1 per step; it never terminates, only the time limit of its id cuts it."""
 
     optimum = 10.0  # the limit; but V = 1 / (1 − γ)
+    time_limit = None
 
     def __init__(self, continuous: bool = False):
         super().__init__(continuous)
@@ -135,7 +137,7 @@ class Memory(Probe):
 
     def __init__(self, continuous: bool = False, delay: int = 2):
         super().__init__(continuous)
-        self.delay = delay
+        self.delay, self.time_limit = delay, delay + 1
 
     def begin(self) -> Any:
         self._time, self._right = 0, self.bit()

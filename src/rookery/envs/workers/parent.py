@@ -33,7 +33,7 @@ from rookery.core.tree import Tree, tree_copy_into
 from rookery.envs.action_log import saved_envs
 from rookery.envs.actions import shape_problem
 from rookery.envs.engines.inprocess import InProcess
-from rookery.envs.faults import FaultConfig
+from rookery.envs.faults import SHOWN, FaultConfig
 from rookery.envs.multi.engine import Agents
 from rookery.envs.multi.env import MultiEnv, MultiStep
 from rookery.envs.told_calls import Settings, told_in
@@ -65,7 +65,7 @@ class Workers(MultiEnv):
     ):
         super().__init__(num, model.obs_spaces, model.action_spaces, model.name)
         self.faults, self._group, self._may_give_up = faults or FaultConfig(), group, give_up
-        self.waits = model.waits
+        self.waits, self.limited = model.waits, model.limited
         self._shared = Shared(layout(model, num))
         self._columns = {agent: Columns(self._shared, k) for k, agent in enumerate(self.agents)}
         self.obs = {agent: part.obs for agent, part in self._columns.items()}
@@ -74,6 +74,7 @@ class Workers(MultiEnv):
         self._told: dict[str, tuple[str, Sequence[Any], dict[str, Any]]] = {}  # method → its last call, for all envs
         self._ready = False
         self._local: InProcess | Agents | None = None
+        self._shown = False  # the code in which an env raised
         self._quarantined = np.zeros(num, np.bool_)
         self._fresh = np.zeros(num, np.bool_)  # renewed between two steps: the next row is a hole
         edges = np.linspace(0, num, min(processes, num) + 1).round().astype(int).tolist()
@@ -214,8 +215,9 @@ class Workers(MultiEnv):
         there, end = self._there(), time.monotonic() + PARTING
         for process in there:
             process.part()
-        for process in there:
-            process.end(max(end - time.monotonic(), 0.0))
+        late = [process.number for process in there if not process.end(max(end - time.monotonic(), 0.0))]
+        if late:
+            log.warning("%s: worker processes %s did not close their envs within %g s", self.name, late, PARTING)
         self.processes = []
         self._shared.close()
         if self._local is not None:
@@ -401,6 +403,8 @@ class Workers(MultiEnv):
     def _note(self, news: dict[str, Any]) -> None:
         self.renewals += news.get("renewals", 0)
         for level, text in news.get("log", ()):
-            log.log(level, "%s", text)
+            sentence, _, code = text.partition(SHOWN)
+            log.log(level, "%s", sentence if self._shown else text)  # every worker shows it, once
+            self._shown = self._shown or bool(code)
         if self.exactness == "exact":
             self.exactness = news.get("exactness", "exact")

@@ -38,6 +38,13 @@ def remarks(config: Config) -> list[str]:
                 f"{prefix}algo.epsilon rises during the run ({epsilon}): actions become more random, not less. "
                 "Did you mean start and end the other way round?"
             )
+    env = config.env
+    bare = not (env.wrappers or env.train_wrappers or env.eval_wrappers) and env.engine in ("auto", "gymnasium")
+    if str(env.id).startswith("ALE/") and bare:
+        notes.append(
+            f"env.id={env.id} without a wrapper shows single colour frames of 210 × 160, hard to learn from. "
+            "Set env.wrappers=[atari] env.stack=4, or begin with a preset such as pong-ppo (docs/atari.md)."
+        )
     return notes
 
 

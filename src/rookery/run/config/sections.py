@@ -51,6 +51,7 @@ class EvalConfig(Section):
     num: Annotated[int, Field(ge=1, le=100_000)] = 5  # envs side by side; each plays episodes / num episodes
     at_end: bool = True  # evaluate the last policy when the run ends
     seed_offset: Count = 0  # every evaluation repeats the same episodes; another number gives other ones
+    max_steps: Positive = 100_000  # env steps after which an evaluation episode is cut: its return so far counts
 
     @model_validator(mode="after")
     def _equal_share(self) -> EvalConfig:

@@ -170,7 +170,7 @@ class Experiment:
         self.sinks.open(folder.path, resume_step=trainer.ticks if saved is not None else None)
         if saved is not None:
             self.sinks.restore(saved["experiment"]["sinks"])
-        for remark in remarks(self.config):
+        for remark in (*remarks(self.config), *trainer.parts.remarks):
             log.warning("%s", remark)
             self.sinks.note(remark)
         announce(trainer.players, self.sinks)
