@@ -42,7 +42,7 @@ def train(
         yaml = file if file is not None and file.suffix != ".py" else None  # a .py may hold the env and callbacks
         _alone(resume, {"PRESET": named.preset, "-c": yaml, "--out": out, "--on-exists": on_exists})
     experiment = sources.experiment(named, file, extra, options)
-    result = experiment.train()
+    result = experiment.train(raise_signals=False)
     again = _again(named, file, [*extra, *named.overrides], experiment.config.run.seed) if resume is None else None
     _report(result, _next(result, again, has_id=experiment.config.env.id is not None))
     return int(result.exit_code)
@@ -81,7 +81,10 @@ def _program() -> str:
     called = sys.argv[0]
     if shutil.which("rookery") or not called.endswith("rookery"):
         return "rookery"
-    near = os.path.relpath(called)
+    try:
+        near = os.path.relpath(called)
+    except FileNotFoundError:  # the current folder was deleted
+        near = ".."
     return shlex.quote(called if near.startswith("..") else near)
 
 

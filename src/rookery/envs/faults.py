@@ -16,13 +16,13 @@ import numpy as np
 from pydantic import Field
 
 from rookery.core.config.section import Section
+from rookery.core.errors import ERRORS as ERRORS
 from rookery.core.errors import EnvError
 
 log = logging.getLogger(__name__)
 Seconds = Annotated[float, Field(gt=0, le=1e6)]
 FORGIVING = 20  # good steps that make up for one failure: 1 failure in 100 steps goes on for ever, 1 in 10 does not
 LONGEST_PAUSE = 30.0  # seconds
-ERRORS = (Exception, SystemExit)  # of an env's own code: sys.exit in it would end the run as if all were well
 
 
 class FaultConfig(Section):
@@ -90,7 +90,9 @@ class Renewal:
                 raise error
             if not borne:
                 sentence = f"{error} This was failure {patience.failures} in a row, and env.faults.renewals={limit}."
-                raise EnvError(sentence) from error.__cause__
+                given_up = EnvError(sentence)
+                given_up.shown = True
+                raise given_up from error.__cause__
             first = error.__cause__ if patience.failures == 1 else None  # the others look the same
             log.warning("%s A new env takes its place.", error, exc_info=first)
             time.sleep(patience.pause)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 import numpy as np
 
 from rookery.core.chunk import EpisodeEnd
-from rookery.core.errors import EnvError
+from rookery.core.errors import EnvError, Interrupted
 from rookery.run.build import Parts, build_collector, purpose_of, seating
 from rookery.run.collect.collector import Collector
 from rookery.run.load import Loaded, load_run
@@ -19,13 +21,18 @@ from rookery.run.report.progress import Evaluation
 
 LONGEST = 10_000_000  # rows after which an evaluation that does not end is given up
 NEVER_ENDS = f"an evaluation episode has not ended after {LONGEST} steps: give the env a limit (env.max_episode_steps)"
+Look = Callable[[float], Any]
 
 
-def evaluate(collector: Collector, episodes: int, *, steps: int = 0) -> Evaluation:
-    """`episodes` / env.num greedy episodes per env, from the env's first episode on: the same every time."""
+def evaluate(collector: Collector, episodes: int, *, steps: int = 0, look: Look | None = None) -> Evaluation:
+    """`episodes` / env.num greedy episodes per env, from the env's first episode on: the same every time.
+
+    `look` is told after every row how many seconds it has taken; a reason to give it up raises `Interrupted`.
+    """
     num = collector.env.num
     quota = -(-episodes // num)
     done: list[list[EpisodeEnd]] = [[] for _ in range(num)]
+    started = monotonic()
     collector.reset()
     for _ in range(LONGEST):
         if ended := collector.play():
@@ -33,6 +40,8 @@ def evaluate(collector: Collector, episodes: int, *, steps: int = 0) -> Evaluati
                 done[end.env].append(end)
             if min(map(len, done)) >= quota:
                 return result_of(done, quota, episodes, steps)
+        if look is not None and look(monotonic() - started):
+            raise Interrupted
     raise EnvError(NEVER_ENDS)
 
 
@@ -62,11 +71,11 @@ class Evaluator:
         self.parts, self.config = parts, parts.config.eval
         self._collector: Collector | None = None
 
-    def __call__(self, steps: int) -> Evaluation:
+    def __call__(self, steps: int, look: Look | None = None) -> Evaluation:
         with one_thread():
             if self._collector is None:
                 self._collector = self.parts.judge(self.config.num, purpose_of(self.config.seed_offset))
-            return evaluate(self._collector, self.config.episodes, steps=steps)
+            return evaluate(self._collector, self.config.episodes, steps=steps, look=look)
 
     def close(self) -> None:
         if self._collector is not None:

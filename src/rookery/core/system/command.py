@@ -1,0 +1,98 @@
+"""What a command owes whoever started it: streams that cannot break it, and an exit code that tells the truth.
+
+It stands alone because it must be in force before anything large, or of the user's, is imported.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, NoReturn
+
+
+class _Enduring(io.FileIO):
+    """A standard stream that nobody may be reading any more: what is written there is lost, and no more than that."""
+
+    def write(self, data: Any) -> int:
+        try:
+            return super().write(data) or len(data)  # None: a pipe that is full and does not wait
+        except OSError:
+            return len(data)
+
+
+def enduring_streams() -> None:
+    """A full disk, a pipe that `head` has closed, a terminal that is gone or has no `…`: printing never fails."""
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:  # closed: the next file would get its number, and all that is printed
+            os.dup2(nowhere, number)
+    if nowhere > 2:
+        os.close(nowhere)
+    else:
+        os.set_inheritable(nowhere, True)
+    for number, name in ((1, "stdout"), (2, "stderr")):
+        before = getattr(sys, name)
+        if before is None or isinstance(before, io.TextIOWrapper):
+            raw = io.BufferedWriter(_Enduring(number, "w", closefd=False))
+            encoding = getattr(before, "encoding", None) or "utf-8"
+            now = {option: getattr(before, option, False) for option in ("line_buffering", "write_through")}
+            setattr(sys, name, io.TextIOWrapper(raw, encoding, "backslashreplace", **now))
+
+
+class SilentExit(SystemExit):
+    """Somebody's code wanted to end the process as if all were well."""
+
+
+@contextmanager
+def told_exits() -> Iterator[None]:
+    """Inside, `os._exit(0)` in this process raises `SilentExit`: otherwise nobody could tell it from a finished run."""
+    real, process = os._exit, os.getpid()
+
+    def told(status: int) -> NoReturn:
+        if status == 0 and os.getpid() == process:  # children end so
+            raise SilentExit("os._exit(0) was called")
+        real(status)
+
+    os._exit = told
+    try:
+        yield
+    finally:
+        os._exit = real
+
+
+def exit_place(error: SystemExit) -> str:
+    """Which line of which file called sys.exit, exit or os._exit."""
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename not in _OF_PYTHON]
+    last = frames[-1]
+    return f"{last.filename}, line {last.lineno}, in {last.name}"
+
+
+_OF_PYTHON = (
+    "<frozen importlib._bootstrap>",
+    "<frozen importlib._bootstrap_external>",
+    "<frozen _sitebuiltins>",
+    __file__,
+)
+
+
+@contextmanager
+def somewhere() -> Iterator[None]:
+    """Inside, the current folder exists: from one that was deleted Python cannot start a process."""
+    try:
+        os.getcwd()
+        nowhere = None
+    except OSError:
+        nowhere = os.open(".", os.O_RDONLY)
+        os.chdir("/")
+    try:
+        yield
+    finally:
+        if nowhere is not None:
+            os.fchdir(nowhere)
+            os.close(nowhere)
