@@ -14,6 +14,7 @@ import pytest
 from faults.commands import command, environment, quick, wait_for
 from faults.test_env_processes import alive, descendants
 from rookery import Trainer, load_config
+from rookery.learning.compiled.artefact import unavailable
 from selection import matrix_but
 
 pytestmark = pytest.mark.slow
@@ -172,6 +173,32 @@ def test_a_run_that_was_preempted_goes_on_in_another_pool(started, tmp_path):
     assert run(["train", "--resume", str(tmp_path / "run"), f"train.max_steps={limit}", "pool=local"]) == 0
     after = json.loads((tmp_path / "run" / "summary.json").read_text())
     assert (after["steps"], after["exact"], after["resumed_from"]) == (limit, True, [told["steps"]])
+
+
+# --- a compiler that is at work (F43) ---
+
+
+def compilers(pid):
+    """Processes of g++ under this one."""
+    names = {child: Path(f"/proc/{child}/comm") for child in descendants(pid)}
+    return [child for child, name in names.items() if name.exists() and name.read_text().startswith(("g++", "cc1plus"))]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(unavailable() is not None, reason=f"no compiled updates here: {unavailable()}")
+def test_a_signal_while_an_update_is_compiled_ends_the_compiler_and_saves(started, tmp_path):
+    words = ["learning.mode=compiled", f"learning.cache={tmp_path / 'cache'}", "algo.rollout=16"]
+    run = started("local", *words)
+    wait_for(lambda: run.process.poll() is not None or compilers(run.process.pid), 120)
+    code, _, err = run.ended(run.send("SIGTERM"), 15.0)
+    assert code == 143, err
+    assert "Traceback" not in err
+    told = run.summary()
+    assert (told["status"], told["learning_mode"]) == ("preempted", "compiled")
+    assert told["exact"].startswith("a signal came while update ")
+    assert list((tmp_path / "run" / "checkpoints").glob(f"step-{told['steps']:012d}/COMMIT"))
+    run.leaves_nothing()
+    assert not list((tmp_path / "cache").rglob("*.cpp"))
 
 
 # --- workers that go at the same time as the run (a cluster that is taken away) ---
