@@ -175,6 +175,42 @@ def test_a_run_that_was_preempted_goes_on_in_another_pool(started, tmp_path):
     assert (after["steps"], after["exact"], after["resumed_from"]) == (limit, True, [told["steps"]])
 
 
+# --- a cluster whose head is gone (F39) ---
+
+
+def of_ray(pid, *programs):
+    """Processes under this one that run one of these programs."""
+    starts = {child: Path(f"/proc/{child}/cmdline") for child in descendants(pid)}
+    words = {
+        child: start.read_bytes().partition(b"\0")[0].decode() for child, start in starts.items() if start.exists()
+    }
+    return [child for child, word in words.items() if Path(word).name in programs]
+
+
+@pytest.mark.matrix
+@pytest.mark.parametrize("programs", [("gcs_server",), ("gcs_server", "raylet"), ("raylet",)], ids="-".join)
+def test_a_ray_cluster_without_a_head_ends_the_run_with_a_sentence_and_it_can_be_resumed(started, tmp_path, programs):
+    run = started("ray", "checkpoint.every_steps=64")
+    run.wait_for_steps()
+    wait_for(lambda: list((tmp_path / "run" / "checkpoints").glob("step-*/COMMIT")))
+    run.look()
+    since = time.monotonic()
+    for pid in of_ray(run.process.pid, *programs):
+        os.kill(pid, signal.SIGKILL)
+    code, _, err = run.ended(since, 2 * GRACE)
+    assert code == 3, err
+    assert "error: " in err
+    assert "Traceback (most recent call last)" not in err
+    assert run.summary()["status"] == "failed"
+    run.leaves_nothing()
+    from rookery.cli.main import run as rookery
+
+    newest = max(int(path.name[5:]) for path in (tmp_path / "run" / "checkpoints").glob("step-*"))
+    words = ["pool=local", "env.kwargs={seconds: 0.002}", f"train.max_steps={newest + 64}"]
+    assert rookery(["train", "--resume", str(tmp_path / "run"), *words]) == 0
+    assert run.summary()["steps"] == newest + 64
+
+
 # --- a compiler that is at work (F43) ---
 
 

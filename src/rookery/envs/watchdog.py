@@ -71,7 +71,11 @@ class Watchdog:
 
 def end_process(problem: str, shown: str, rescue: str = "env.workers=subprocess such an env") -> None:
     """The end of a process whose own envs hang; `rescue`: where somebody could have helped."""
-    error = EnvError(f"{problem}. Nothing can interrupt it here; with {rescue} is ended and renewed.")
+    end_with(EnvError(f"{problem}. Nothing can interrupt it here; with {rescue} is ended and renewed."), shown)
+
+
+def end_with(error: EnvError, shown: str = "") -> None:
+    """The end of a process that cannot go on, though the thread that would have to say so waits for ever."""
     with suppress(OSError, ValueError, AttributeError):  # nobody is there to read it
         sys.stderr.write(f"{shown}\nerror: {error}\n")
         sys.stderr.flush()
