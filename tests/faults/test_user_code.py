@@ -14,7 +14,19 @@ from typing import Any
 
 import pytest
 
-from faults.commands import DQN, FAULTY, WALK, Cli, checkpoint, environment, quick, started, summary, wait_for
+from faults.commands import (
+    DQN,
+    FAULTY,
+    WALK,
+    Cli,
+    checkpoint,
+    environment,
+    in_process,
+    quick,
+    started,
+    summary,
+    wait_for,
+)
 from faults.fault_envs import Walk
 from rookery import Callback, Experiment
 from rookery.run.checkpoints.checkpoints import Checkpoints
@@ -251,11 +263,15 @@ class Sends(Callback):
 @pytest.mark.parametrize(("name", "error"), [("SIGINT", KeyboardInterrupt), ("SIGTERM", SystemExit)])
 def test_a_signal_reaches_the_script_after_the_run_was_saved(tmp_path: Path, name: str, error: Any) -> None:
     number = getattr(signal, name)
-    before = signal.getsignal(number)
-    with pytest.raises(error) as raised:
-        run_of(tmp_path / "run", callbacks=[Sends(number)]).train()
+    usual = signal.default_int_handler if name == "SIGINT" else signal.SIG_DFL
+    before = signal.signal(number, usual)  # whoever started the tests may ignore it
+    try:
+        with pytest.raises(error) as raised:
+            run_of(tmp_path / "run", callbacks=[Sends(number)]).train()
+        assert signal.getsignal(number) is usual
+    finally:
+        signal.signal(number, before)
     assert error is KeyboardInterrupt or raised.value.code == 143
-    assert signal.getsignal(number) is before
     assert summary(tmp_path / "run")["reason"] == f"{name} received; saved"
     assert Checkpoints(tmp_path / "run" / "checkpoints").steps() == [40]
 
@@ -287,7 +303,15 @@ def test_a_signal_ends_a_script_of_many_runs_and_not_only_one_of_them(tmp_path: 
     (tmp_path / "script.py").write_text(SCRIPT.format(words=quick("dqn", "train.max_steps=10000000")[2:]))
     pipe = subprocess.PIPE
     words = [sys.executable, "script.py"]
-    process = subprocess.Popen(words, cwd=tmp_path, env=environment(), stdout=pipe, stderr=pipe, text=True)
+    process = subprocess.Popen(
+        words,
+        cwd=tmp_path,
+        env=environment(),
+        stdout=pipe,
+        stderr=pipe,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),  # else it may be ignored
+    )
     try:
         wait_for(lambda: list((tmp_path / "run-0" / "checkpoints").glob("step-*/COMMIT")))
         process.send_signal(getattr(signal, name))
@@ -356,7 +380,7 @@ def test_an_env_that_exits_in_a_step_is_named_and_the_code_is_3(
 @pytest.mark.parametrize("code", EXITS.values(), ids=EXITS)
 def test_a_callback_that_exits_is_named_saved_and_the_code_is_3(cli: Cli, tmp_path: Path, code: str) -> None:
     (tmp_path / "mine.py").write_text(OWN.format(code=code))
-    ended = cli("train", "-c", "mine.py", *DQN, *WALK, "--out", "run")
+    ended = cli("train", "-c", str(tmp_path / "mine.py"), *DQN, *WALK, "--out", "run")
     assert ended.code == 3
     assert f"{tmp_path / 'mine.py'}, line 5, in report" in ended.err
     assert summary(tmp_path / "run")["status"] == "failed"
@@ -369,11 +393,11 @@ LEAVING = [(workers, how) for workers in WORKERS for how in ("sys.exit(0)", "os.
 
 @pytest.mark.parametrize(("workers", "how"), slow_but(LEAVING))
 def test_an_env_that_exits_in_a_worker_ends_the_run_with_code_3(
-    cli: Cli, tmp_path: Path, module: Callable[[str], None], workers: str, how: str
+    tmp_path: Path, module: Callable[[str], None], workers: str, how: str
 ) -> None:
     module(ENV.format(code=EXITS[how]))
     changes = ["env.faults.renewals=0", "env.num=1", *WORKERS[workers]]
-    ended = cli("train", *quick("dqn", *changes), "--env", "leaves:Leaves", "--out", "run")
+    ended = in_process("train", *quick("dqn", *changes), "--env", "leaves:Leaves", "--out", "run", folder=tmp_path)
     assert ended.code == 3, ended.err
     assert ("SystemExit" if how == "sys.exit(0)" else "ended with exit code 0") in ended.err
     assert summary(tmp_path / "run")["status"] == "failed"

@@ -12,14 +12,13 @@ import sys
 import traceback
 from collections.abc import Sequence
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 import typer
 
 from rookery.cli import cache, check, configs, doctor, evaluate, launch, names, plot, train, verify
 from rookery.core.errors import EnvError, RookeryError, UsageError
-from rookery.core.system.command import enduring_streams, exit_place, told_exits
+from rookery.core.system.command import enduring_streams, exit_place, own_frames, told_exits
 
 app = typer.Typer(
     name="rookery",
@@ -112,10 +111,7 @@ def _own_traceback(error: RookeryError) -> str:
     cause = error.__cause__
     if not isinstance(error, EnvError) or error.shown or cause is None or isinstance(cause, RookeryError):
         return ""
-    frames = traceback.extract_tb(cause.__traceback__)
-    ours = Path(__file__).parent.parent
-    first = next((i for i, frame in enumerate(frames) if ours not in Path(frame.filename).parents), len(frames))
-    lines = "".join(traceback.format_list(frames[first:])).rstrip()
+    lines = "".join(traceback.format_list(own_frames(cause))).rstrip()
     return f"Traceback of its own code, most recent call last:\n{lines}" if lines else ""
 
 

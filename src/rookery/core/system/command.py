@@ -5,12 +5,14 @@ It stands alone because it must be in force before anything large, or of the use
 
 from __future__ import annotations
 
+import importlib
 import io
 import os
 import sys
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, NoReturn
 
 
@@ -41,8 +43,9 @@ def enduring_streams() -> None:
         if before is None or isinstance(before, io.TextIOWrapper):
             raw = io.BufferedWriter(_Enduring(number, "w", closefd=False))
             encoding = getattr(before, "encoding", None) or "utf-8"
-            now = {option: getattr(before, option, False) for option in ("line_buffering", "write_through")}
-            setattr(sys, name, io.TextIOWrapper(raw, encoding, "backslashreplace", **now))
+            lines, through = (getattr(before, option, False) for option in ("line_buffering", "write_through"))
+            stream = io.TextIOWrapper(raw, encoding, "backslashreplace", line_buffering=lines, write_through=through)
+            setattr(sys, name, stream)
 
 
 class SilentExit(SystemExit):
@@ -66,19 +69,26 @@ def told_exits() -> Iterator[None]:
         os._exit = real
 
 
+def own_frames(error: BaseException) -> list[traceback.FrameSummary]:
+    """From where somebody's own code was called to where it raised; without Python's imports and what is ours."""
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not _of_python(frame.filename)]
+    while frames and _OURS in Path(frames[-1].filename).parents:  # the caller of os._exit
+        frames.pop()
+    first = next((i for i, frame in enumerate(frames) if _OURS not in Path(frame.filename).parents), len(frames))
+    return frames[first:]
+
+
 def exit_place(error: SystemExit) -> str:
     """Which line of which file called sys.exit, exit or os._exit."""
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename not in _OF_PYTHON]
-    last = frames[-1]
-    return f"{last.filename}, line {last.lineno}, in {last.name}"
+    frames = own_frames(error) or traceback.extract_tb(error.__traceback__)
+    return f"{frames[-1].filename}, line {frames[-1].lineno}, in {frames[-1].name}"
 
 
-_OF_PYTHON = (
-    "<frozen importlib._bootstrap>",
-    "<frozen importlib._bootstrap_external>",
-    "<frozen _sitebuiltins>",
-    __file__,
-)
+_OURS = Path(__file__).parent.parent.parent
+
+
+def _of_python(file: str) -> bool:
+    return file.startswith(("<frozen importlib", "<frozen _sitebuiltins")) or file == importlib.__file__
 
 
 @contextmanager
