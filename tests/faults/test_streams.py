@@ -75,7 +75,7 @@ def test_a_relative_path_in_a_folder_that_was_deleted_is_told(tmp_path: Path) ->
     gone.mkdir()
     done = shell('rmdir "$PWD" && exec "$@"', *command("train", *WORDS, *WALK, "--out", "run"), cwd=gone)
     assert done.returncode == 2
-    assert "the current one, was deleted. Go to another one, or write the whole path." in done.stderr
+    assert "the folder that run lies in was deleted. Go to another one, or write the whole path." in done.stderr
     assert "Traceback" not in done.stderr
 
 

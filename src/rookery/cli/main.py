@@ -11,14 +11,13 @@ import os
 import sys
 import traceback
 from collections.abc import Sequence
-from contextlib import suppress
 from typing import Any
 
 import typer
 
 from rookery.cli import cache, check, configs, doctor, evaluate, launch, names, plot, train, verify
 from rookery.core.errors import EnvError, RookeryError, UsageError
-from rookery.core.system.command import enduring_streams, exit_place, own_frames, told_exits
+from rookery.core.system.command import enduring_streams, exit_place, own_frames, stand_somewhere, told_exits
 
 app = typer.Typer(
     name="rookery",
@@ -65,6 +64,7 @@ def _options(
 def run(arguments: Sequence[str]) -> int:
     """Run one command line and return its exit code."""
     debug = "--debug" in arguments
+    stand_somewhere()
     _see_current_folder()
     try:
         with told_exits():
@@ -101,9 +101,8 @@ def _see_current_folder() -> None:
 
     At the end of the path, so that no file here hides an installed package.
     """
-    with suppress(FileNotFoundError):  # it was deleted
-        if not {"", os.getcwd()} & set(sys.path):
-            sys.path.append(os.getcwd())
+    if not {"", os.getcwd()} & set(sys.path):
+        sys.path.append(os.getcwd())
 
 
 def _own_traceback(error: RookeryError) -> str:

@@ -13,6 +13,7 @@ import typer
 
 from rookery.cli import sources
 from rookery.core.errors import UsageError
+from rookery.core.system.command import stand_somewhere
 
 
 def train(
@@ -81,10 +82,8 @@ def _program() -> str:
     called = sys.argv[0]
     if shutil.which("rookery") or not called.endswith("rookery"):
         return "rookery"
-    try:
-        near = os.path.relpath(called)
-    except FileNotFoundError:  # the current folder was deleted
-        near = ".."
+    stand_somewhere()
+    near = os.path.relpath(called)
     return shlex.quote(called if near.startswith("..") else near)
 
 

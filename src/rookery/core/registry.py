@@ -138,8 +138,8 @@ def import_module(name: str) -> Any:
         ) from error
     except SystemExit as error:  # a script without a guard, perhaps
         raise EnvError(
-            f"importing {name!r} ends the process by sys.exit or os._exit ({error.code!r}): a module that a config names "
-            'must only define things. What it does as a script must stand under `if __name__ == "__main__":`'
+            f"importing {name!r} ends the process by sys.exit or os._exit ({error.code!r}): a module that a config "
+            'names must only define things. What it does as a script must stand under `if __name__ == "__main__":`'
         ) from error
     except (ValueError, TypeError) as error:  # importlib's answer to "" and to "..name"
         raise ConfigError(f"{name!r} is not the name of a module: {error}") from error

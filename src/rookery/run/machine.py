@@ -12,7 +12,6 @@ import gymnasium
 import numpy as np
 import torch
 
-from rookery.core.system.command import somewhere
 from rookery.learning.compiled.key import cpu_flags
 
 
@@ -37,8 +36,6 @@ def settings(threads: int) -> Iterator[None]:
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     torch.set_flush_denormal(True)
-    with somewhere():  # MKL looks for its own parts at the first product, and ends the process if there is no folder
-        torch.ones(8, 8) @ torch.ones(8, 8)
     gc.freeze()
     try:
         yield

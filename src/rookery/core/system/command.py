@@ -15,6 +15,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NoReturn
 
+from rookery.core.errors import UsageError
+
 
 class _Enduring(io.FileIO):
     """A standard stream that nobody may be reading any more: what is written there is lost, and no more than that."""
@@ -91,18 +93,21 @@ def _of_python(file: str) -> bool:
     return file.startswith(("<frozen importlib", "<frozen _sitebuiltins")) or file == importlib.__file__
 
 
-@contextmanager
-def somewhere() -> Iterator[None]:
-    """Inside, the current folder exists: from one that was deleted Python cannot start a process."""
+def stand_somewhere() -> None:
+    """If the current folder was deleted, go to `/`: from nowhere Python starts no process, and MKL ends this one."""
     try:
         os.getcwd()
-        nowhere = None
     except OSError:
-        nowhere = os.open(".", os.O_RDONLY)
         os.chdir("/")
-    try:
-        yield
-    finally:
-        if nowhere is not None:
-            os.fchdir(nowhere)
-            os.close(nowhere)
+        _gone.append(True)
+
+
+_gone: list[bool] = []  # whether that was so
+
+
+def absolute(path: Path) -> Path:
+    """The whole path; UsageError if it would have to begin in a folder that was deleted."""
+    stand_somewhere()
+    if _gone and os.getcwd() == "/" and not path.is_absolute():
+        raise UsageError(f"the folder that {path} lies in was deleted. Go to another one, or write the whole path.")
+    return Path(os.path.abspath(path))

@@ -15,7 +15,7 @@ from typing import Any
 from rookery.core.errors import ConfigError, EnvError, UsageError
 from rookery.core.system import forkserver
 from rookery.core.system.child import END, FAILED, HUNG, Failure, pack, unpack
-from rookery.core.system.command import somewhere
+from rookery.core.system.command import stand_somewhere
 from rookery.core.system.cpus import BOUND
 
 STARTING = 300.0  # seconds for a process to import torch and make what it is for
@@ -61,8 +61,9 @@ class Process:
         args = (theirs, os.getpid() if ours else 0, *self._made_of)
         name = f"rookery {self.title} {self.number}"
         self.process = self._context.Process(target=self._serve, args=args, daemon=self.daemon, name=name)
+        stand_somewhere()
         try:
-            with somewhere(), _environment(self._served):
+            with _environment(self._served):
                 self.process.start()
         except (pickle.PicklingError, AttributeError, TypeError) as error:
             raise ConfigError(

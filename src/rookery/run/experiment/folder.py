@@ -23,6 +23,7 @@ from typing import Any, Literal
 import numpy as np
 
 from rookery.core.errors import CheckpointError, UsageError
+from rookery.core.system.command import absolute
 from rookery.run.checkpoints.durable import replace_file
 
 OnExists = Literal["fail", "resume", "new"]
@@ -53,7 +54,7 @@ class RunFolder:
         """
         if explicit is None:
             return cls._unique(Path(root), name)
-        path = _absolute(explicit)
+        path = absolute(Path(explicit))
         _make(path)
         lock = _acquire(path)
         if lock is not None and (on_exists == "resume" or not _holds_run(path)):
@@ -82,7 +83,7 @@ class RunFolder:
     @classmethod
     def read(cls, path: Path) -> RunFolder:
         """The folder of an existing run, perhaps one that is still written to, for reading only."""
-        path = _absolute(path)
+        path = absolute(Path(path))
         if not path.is_dir():
             raise UsageError(f"{path} is not a folder; expected the folder of a run.")
         if not _holds_run(path):
@@ -91,7 +92,7 @@ class RunFolder:
 
     @classmethod
     def _unique(cls, root: Path, name: str) -> RunFolder:
-        root = _absolute(root)
+        root = absolute(root)
         _make(root)
         while True:
             path = root / f"{name}-{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(3)}"
@@ -179,16 +180,6 @@ def _forget_locks() -> None:
 
 # A forked worker shares the open lock and, outliving a killed trainer, would keep it: it closes its copy at birth.
 os.register_at_fork(after_in_child=_forget_locks)
-
-
-def _absolute(path: Path) -> Path:
-    try:
-        return Path(os.path.abspath(path))
-    except FileNotFoundError as error:
-        raise UsageError(
-            f"the folder that {path} is meant to be in, the current one, was deleted. Go to another one, or write the "
-            "whole path."
-        ) from error
 
 
 def _make(path: Path) -> None:
