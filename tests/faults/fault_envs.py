@@ -155,3 +155,13 @@ class Poisoned(nn.Module):
 def marked() -> None:
     """What malicious files try to call: it leaves a file that a test would see."""
     Path(os.environ["FAULTS_MARK"]).touch()
+
+
+class Prints(Walk):
+    """Says in every step that it steps: to Python's stream and, as a library in C would, to its number."""
+
+    def step(self, action):
+        print("step", flush=True)
+        with contextlib.suppress(OSError):
+            os.write(1, b"step\n")
+        return super().step(action)

@@ -142,11 +142,12 @@ def test_a_faulty_env_ends_the_run_with_exit_3_and_is_named(cli: Cli, tmp_path: 
     changes = [kwargs, "env.num=2", "train.max_steps=400", "env.faults.renewals=0"]
     ended = cli("train", *quick("dqn", *changes), *FAULTY, "--out", "here")
     assert ended.code == 3
-    assert ended.err.splitlines()[-1].startswith("error: env 1 of worker 0 (faults.fault_envs:Faulty), episode ")
+    sentence = next(line for line in ended.err.splitlines() if line.startswith("error: "))
+    assert sentence.startswith("error: env 1 of worker 0 (faults.fault_envs:Faulty), episode ")
     assert [text for text in [*TOLD[fault], ", seed ", ", step ", "check-env"] if text not in ended.err] == []
     told = summary(tmp_path / "here")
     assert told["status"] == "failed"
-    assert told["reason"] == ended.err.splitlines()[-1].removeprefix("error: ")
+    assert told["reason"] == sentence.removeprefix("error: ")
     good = (
         63 if (fault, at) == ("raise_reset", 60) else at
     )  # episodes of 8: the first reset after step 60 is that of step 64

@@ -13,6 +13,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -113,6 +114,36 @@ def test_a_damaged_checkpoint_gives_way_once_the_next_one_is_committed(two: Chec
 
 
 # --- the disk says no ---
+
+
+def save_without_threads(folder: Path) -> int:
+    """In a child: save where the system starts no more threads; 2 if it starts them all the same."""
+    if os.getuid() == 0:  # whom no limit binds
+        os.setgid(65534)
+        os.setuid(65534)
+    resource.setrlimit(resource.RLIMIT_NPROC, (0, 0))
+    try:
+        threading.Thread(target=time.sleep, args=(0,)).start()
+    except RuntimeError:
+        Checkpoints(folder / "checkpoints").save(300, state_of(300), {})
+        return 0
+    return 2
+
+
+def test_a_checkpoint_is_written_where_no_thread_can_be_started(short_path: Path) -> None:
+    """F40: a limit on processes, which counts threads."""
+    short_path.chmod(0o777)
+    pid, code = os.fork(), 1
+    if pid == 0:
+        try:
+            code = save_without_threads(short_path)
+        finally:
+            os._exit(code)
+    code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    if code == 2:
+        pytest.skip("here RLIMIT_NPROC does not bind")
+    assert code == 0
+    assert is_state_of(Checkpoints(short_path / "checkpoints").load("last")[0], 300)
 
 
 def run_python(code: str, *arguments: str, shell_before: str = "") -> subprocess.CompletedProcess[str]:

@@ -14,6 +14,7 @@ import pytest
 from faults.commands import command, environment, quick, wait_for
 from faults.test_env_processes import alive, descendants
 from rookery import Trainer, load_config
+from rookery.learning.compiled.artefact import unavailable
 from selection import matrix_but
 
 pytestmark = pytest.mark.slow
@@ -172,6 +173,68 @@ def test_a_run_that_was_preempted_goes_on_in_another_pool(started, tmp_path):
     assert run(["train", "--resume", str(tmp_path / "run"), f"train.max_steps={limit}", "pool=local"]) == 0
     after = json.loads((tmp_path / "run" / "summary.json").read_text())
     assert (after["steps"], after["exact"], after["resumed_from"]) == (limit, True, [told["steps"]])
+
+
+# --- a cluster whose head is gone (F39) ---
+
+
+def of_ray(pid, *programs):
+    """Processes under this one that run one of these programs."""
+    starts = {child: Path(f"/proc/{child}/cmdline") for child in descendants(pid)}
+    words = {
+        child: start.read_bytes().partition(b"\0")[0].decode() for child, start in starts.items() if start.exists()
+    }
+    return [child for child, word in words.items() if Path(word).name in programs]
+
+
+@pytest.mark.matrix
+@pytest.mark.parametrize("programs", [("gcs_server",), ("gcs_server", "raylet")], ids="-".join)
+def test_a_ray_cluster_without_a_head_ends_the_run_with_a_sentence_and_it_can_be_resumed(started, tmp_path, programs):
+    run = started("ray", "checkpoint.every_steps=64")
+    run.wait_for_steps()
+    wait_for(lambda: list((tmp_path / "run" / "checkpoints").glob("step-*/COMMIT")))
+    run.look()
+    since = time.monotonic()
+    for pid in of_ray(run.process.pid, *programs):
+        os.kill(pid, signal.SIGKILL)
+    code, _, err = run.ended(since, 2 * GRACE)
+    assert code == 3, err
+    assert "error: " in err
+    assert "Traceback (most recent call last)" not in err
+    assert run.summary()["status"] == "failed"
+    run.leaves_nothing()
+    from rookery.cli.main import run as rookery
+
+    newest = max(int(path.name[5:]) for path in (tmp_path / "run" / "checkpoints").glob("step-*"))
+    words = ["pool=local", "env.kwargs={seconds: 0.002}", f"train.max_steps={newest + 64}"]
+    assert rookery(["train", "--resume", str(tmp_path / "run"), *words]) == 0
+    assert run.summary()["steps"] == newest + 64
+
+
+# --- a compiler that is at work (F43) ---
+
+
+def compilers(pid):
+    """Processes of g++ under this one."""
+    names = {child: Path(f"/proc/{child}/comm") for child in descendants(pid)}
+    return [child for child, name in names.items() if name.exists() and name.read_text().startswith(("g++", "cc1plus"))]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(unavailable() is not None, reason=f"no compiled updates here: {unavailable()}")
+def test_a_signal_while_an_update_is_compiled_ends_the_compiler_and_saves(started, tmp_path):
+    words = ["learning.mode=compiled", f"learning.cache={tmp_path / 'cache'}", "algo.rollout=16"]
+    run = started("local", *words)
+    wait_for(lambda: run.process.poll() is not None or compilers(run.process.pid), 120)
+    code, _, err = run.ended(run.send("SIGTERM"), 15.0)
+    assert code == 143, err
+    assert "Traceback" not in err
+    told = run.summary()
+    assert (told["status"], told["learning_mode"]) == ("preempted", "compiled")
+    assert told["exact"].startswith("a signal came while update ")
+    assert list((tmp_path / "run" / "checkpoints").glob(f"step-{told['steps']:012d}/COMMIT"))
+    run.leaves_nothing()
+    assert not list((tmp_path / "cache").rglob("*.cpp"))
 
 
 # --- workers that go at the same time as the run (a cluster that is taken away) ---

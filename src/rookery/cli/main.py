@@ -15,7 +15,8 @@ from typing import Any
 import typer
 
 from rookery.cli import cache, check, configs, doctor, evaluate, launch, names, plot, train, verify
-from rookery.core.errors import RookeryError, UsageError
+from rookery.core.errors import EnvError, RookeryError, UsageError
+from rookery.core.system.command import enduring_streams, exit_place, own_code, stand_somewhere, told_exits
 
 app = typer.Typer(
     name="rookery",
@@ -62,15 +63,22 @@ def _options(
 def run(arguments: Sequence[str]) -> int:
     """Run one command line and return its exit code."""
     debug = "--debug" in arguments
+    stand_somewhere()
     _see_current_folder()
     try:
-        code = app([text for text in arguments if text != "--debug"], prog_name="rookery", standalone_mode=False)
+        with told_exits():
+            code = app([text for text in arguments if text != "--debug"], prog_name="rookery", standalone_mode=False)
         return code if isinstance(code, int) else 0
     except RookeryError as error:
         if debug:
             raise
-        _complain(str(error))
+        _complain(str(error), _own_traceback(error))
         return error.exit_code
+    except SystemExit as error:
+        if debug:
+            raise
+        _complain(f"{exit_place(error)}: sys.exit or os._exit was called ({error.code!r}), so the command did not end")
+        return EnvError.exit_code
     except typer.Exit as error:
         return error.exit_code
     except _ClickException as error:
@@ -82,6 +90,7 @@ def run(arguments: Sequence[str]) -> int:
 
 def main() -> None:
     """Entry point of the `rookery` script."""
+    enduring_streams()
     sys.exit(run(sys.argv[1:]))
 
 
@@ -93,6 +102,15 @@ def _see_current_folder() -> None:
     """
     if not {"", os.getcwd()} & set(sys.path):
         sys.path.append(os.getcwd())
+
+
+def _own_traceback(error: RookeryError) -> str:
+    """Where the env's own code raised, if nobody has shown that yet; what it raised is in the message."""
+    cause = error.__cause__
+    if not isinstance(error, EnvError) or error.shown or cause is None or isinstance(cause, RookeryError):
+        return ""
+    lines = own_code(cause)
+    return f"Traceback of its own code, most recent call last:\n{lines}" if lines else ""
 
 
 def _usage(error: Any) -> int:

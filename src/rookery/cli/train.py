@@ -14,6 +14,7 @@ import typer
 
 from rookery.cli import sources
 from rookery.core.errors import UsageError
+from rookery.core.system.command import stand_somewhere
 
 
 def train(
@@ -45,7 +46,7 @@ def train(
         _alone(resume, {"PRESET": named.preset, "-c": yaml, "--out": out, "--on-exists": on_exists})
     _starting()
     experiment = sources.experiment(named, file, extra, options)
-    result = experiment.train()
+    result = experiment.train(raise_signals=False)
     again = _again(named, file, [*extra, *named.overrides], experiment.config.run.seed) if resume is None else None
     _report(result, _next(result, again, has_id=experiment.config.env.id is not None))
     return int(result.exit_code)
@@ -101,6 +102,7 @@ def _program() -> str:
     called = sys.argv[0]
     if shutil.which("rookery") or not called.endswith("rookery"):
         return "rookery"
+    stand_somewhere()
     near = os.path.relpath(called)
     return shlex.quote(called if near.startswith("..") else near)
 

@@ -7,6 +7,15 @@ class RookeryError(Exception):
     """Base of every error that is told to the user as a sentence, without a traceback."""
 
     exit_code = 1
+    shown = False  # whether the traceback of its cause, an error in somebody's own code, was shown already
+
+
+ERRORS = (Exception, SystemExit)  # of somebody's own code: sys.exit in it would end a run as if all were well
+
+
+class Interrupted(BaseException):
+    """A signal has asked the run to end: what takes long is given up. It is nobody's error, so nobody may handle it as
+    one."""
 
 
 class UsageError(RookeryError):

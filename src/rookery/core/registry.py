@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeVar, get_args
 
 from rookery.core.catalogue import BUILTIN, MOVED, OTHER_NAMES
-from rookery.core.errors import ConfigError
+from rookery.core.errors import ConfigError, EnvError
 
 log = logging.getLogger(__name__)
 Kind = Literal["algo", "env", "preset", "model", "encoder", "wrapper", "sink", "callback"]
@@ -147,6 +147,11 @@ def import_module(name: str) -> Any:
             ) from error
         raise ConfigError(
             f"importing {name!r} failed: it needs the module {error.name!r}, which is not installed"
+        ) from error
+    except SystemExit as error:  # a script without a guard, perhaps
+        raise EnvError(
+            f"importing {name!r} ends the process by sys.exit or os._exit ({error.code!r}): a module that a config "
+            'names must only define things. What it does as a script must stand under `if __name__ == "__main__":`'
         ) from error
     except (ValueError, TypeError) as error:  # importlib's answer to "" and to "..name"
         raise ConfigError(f"{name!r} is not the name of a module: {error}") from error

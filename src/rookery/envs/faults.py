@@ -19,13 +19,14 @@ import numpy as np
 from pydantic import Field
 
 from rookery.core.config.section import Section
+from rookery.core.errors import ERRORS as ERRORS
 from rookery.core.errors import EnvError
+from rookery.core.system.command import own_code as own_code
 
 log = logging.getLogger(__name__)
 Seconds = Annotated[float, Field(gt=0, le=1e6)]
 FORGIVING = 20  # good steps that make up for one failure: 1 failure in 100 steps goes on for ever, 1 in 10 does not
 LONGEST_PAUSE = 30.0  # seconds
-ERRORS = (Exception, SystemExit)  # of an env's own code: sys.exit in it would end the run as if all were well
 SHOWN = "\nIt was raised in:\n"  # before the env's own code in a message
 _OURS = str(Path(__file__).parents[1])
 _INSTALLED = ("<", sysconfig.get_path("stdlib"), sysconfig.get_path("purelib"), sysconfig.get_path("platlib"))
@@ -56,14 +57,6 @@ def place(error: BaseException) -> str:
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith(_OURS)]
     own = [frame for frame in frames if not frame.filename.startswith(_INSTALLED)] or frames
     return f" ({own[-1].filename}:{own[-1].lineno} in {own[-1].name})" if own else ""
-
-
-def own_code(error: BaseException) -> str:
-    """Where an error was raised, line by line, without our own code that called it."""
-    trace = error.__traceback__
-    while trace is not None and trace.tb_next is not None and trace.tb_frame.f_code.co_filename.startswith(_OURS):
-        trace = trace.tb_next
-    return "".join(traceback.format_tb(trace)).rstrip()
 
 
 def failure(where: str, doing: str, what: str, act: Any, name: str) -> str:
@@ -124,10 +117,13 @@ class Renewal:
             more = self._failures.told(error)
             if not limit:
                 log.error("An env failed, and env.faults.renewals=0.%s", more)
+                error.shown = True
                 raise error
             if not borne:
                 sentence = f"{error} This was failure {patience.failures} in a row, and env.faults.renewals={limit}."
-                raise EnvError(sentence) from error.__cause__
+                given_up = EnvError(sentence)
+                given_up.shown = True
+                raise given_up from error.__cause__
             log.warning("%s A new env takes its place.%s", error, more)
             time.sleep(patience.pause)
             try:

@@ -19,6 +19,7 @@ import time
 import traceback
 import weakref
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from rookery.core.errors import EnvError
@@ -70,9 +71,14 @@ class Watchdog:
 
 def end_process(problem: str, shown: str, rescue: str = "env.workers=subprocess such an env") -> None:
     """The end of a process whose own envs hang; `rescue`: where somebody could have helped."""
-    error = EnvError(f"{problem}. Nothing can interrupt it here; with {rescue} is ended and renewed.")
-    sys.stderr.write(f"{shown}\nerror: {error}\n")
-    sys.stderr.flush()
+    end_with(EnvError(f"{problem}. Nothing can interrupt it here; with {rescue} is ended and renewed."), shown)
+
+
+def end_with(error: EnvError, shown: str = "") -> None:
+    """The end of a process that cannot go on, though the thread that would have to say so waits for ever."""
+    with suppress(OSError, ValueError, AttributeError):  # nobody is there to read it
+        sys.stderr.write(f"{shown}\nerror: {error}\n")
+        sys.stderr.flush()
     for say in last_words:
         try:
             say(error)

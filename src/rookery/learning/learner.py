@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from rookery.core.errors import BatchError, CheckpointError, CompileError, ConfigError
+from rookery.core.errors import BatchError, CheckpointError, CompileError, ConfigError, Interrupted
 from rookery.core.rng import Streams, seeded
 from rookery.core.schedule import Schedule
 from rookery.core.tree import Tree, flatten, tree_map, walk
@@ -95,6 +95,7 @@ class Learner:
         self.algo, self.mode, self.cache, self.device = algo, mode, cache, torch.device(device)
         self.fall_back = fall_back  # whether an update that cannot be compiled may run eagerly
         self.note = ""  # why it does
+        self.hurried = ""  # an update that runs eagerly for now: the run is ending, and nobody waits for the compiler
         self.busy: Busy = unseen  # shows people that a build takes its time
         with seeded(streams.seed_of("networks")), WithinMemory():
             modules = {name: module.to(self.device) for name, module in algo.networks().items()}
@@ -203,6 +204,8 @@ class Learner:
             try:
                 with seeded(0):  # tracing runs the update once in the open, and the caller's generators must not notice
                     self.compiled[name] = Artefact(self, name, batch)
+            except Interrupted:
+                self.hurried = f"a signal came while update {name!r} was compiled, so its round was done eagerly"
             except CompileError as error:
                 if not self.fall_back or self.compiled:
                     raise

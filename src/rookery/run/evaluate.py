@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 import numpy as np
 
 from rookery.core.chunk import EpisodeEnd
-from rookery.core.errors import EnvError
+from rookery.core.errors import EnvError, Interrupted
 from rookery.run.build import Parts, build_collector, purpose_of, seating
 from rookery.run.collect.collector import Collector
 from rookery.run.config.sections import EvalConfig
@@ -21,16 +23,21 @@ from rookery.run.report.progress import Evaluation
 
 log = logging.getLogger("rookery.run")
 LONGEST = EvalConfig().max_steps
+Look = Callable[[float], Any]
 
 
-def evaluate(collector: Collector, episodes: int, *, steps: int = 0, longest: int = LONGEST) -> Evaluation:
+def evaluate(
+    collector: Collector, episodes: int, *, steps: int = 0, longest: int = LONGEST, look: Look | None = None
+) -> Evaluation:
     """`episodes` / env.num greedy episodes per env, from the env's first episode on: the same every time.
 
     `longest`: steps at which the envs cut an episode (`eval.max_steps`), for whoever cannot be cut ends the evaluation.
+    `look` is told after every row how many seconds it has taken; a reason to give it up raises `Interrupted`.
     """
     num = collector.env.num
     quota = -(-episodes // num)
     done: list[list[EpisodeEnd]] = [[] for _ in range(num)]
+    started = monotonic()
     collector.reset()
     for _ in range(2 * quota * (longest + 1)):  # twice: dead steps, dropped episodes
         if ended := collector.play():
@@ -39,6 +46,8 @@ def evaluate(collector: Collector, episodes: int, *, steps: int = 0, longest: in
             if min(map(len, done)) >= quota:
                 _tell_cut(done, quota, longest)
                 return result_of(done, quota, episodes, steps)
+        if look is not None and look(monotonic() - started):
+            raise Interrupted
     raise EnvError(
         f"an evaluation episode of {collector.env.name} has not ended after eval.max_steps={longest} steps, and its "
         "engine cannot be told to cut it: give the env a limit (env.max_episode_steps)"
@@ -81,11 +90,12 @@ class Evaluator:
         self.parts, self.config = parts, parts.config.eval
         self._collector: Collector | None = None
 
-    def __call__(self, steps: int) -> Evaluation:
+    def __call__(self, steps: int, look: Look | None = None) -> Evaluation:
         with one_thread():
             if self._collector is None:
                 self._collector = self.parts.judge(self.config.num, purpose_of(self.config.seed_offset))
-            return evaluate(self._collector, self.config.episodes, steps=steps, longest=self.config.max_steps)
+            config = self.config
+            return evaluate(self._collector, config.episodes, steps=steps, longest=config.max_steps, look=look)
 
     def close(self) -> None:
         if self._collector is not None:

@@ -185,6 +185,11 @@ class Players(dict[str, Player]):
             raise UsageError(f"there is no player {name!r}: this run has {known}. Name one of them (player=…)")
         return self[name]
 
+    @property
+    def hurried(self) -> str | None:
+        """What was not done as it should be, for the run is ending."""
+        return next((player.learner.hurried for player in self.values() if player.learner.hurried), None)
+
     def knob_values(self) -> dict[str, dict[str, float]]:
         return {name: player.knob_values for name, player in self.items()}
 

@@ -4,8 +4,8 @@
     2  pool.submit(message, T)             5  while store.ready(): batch → learn → feedback
     3  pool.gather()                       6  evaluation, report, checkpoint: whatever is due, by the count of steps
 
-A *round* is one turn of that loop and may be a single env step; only O(1) work happens in it.
-
+A *round* is one turn of that loop and may be a single env step; only O(1) work happens in it. Between two rounds the
+state can be saved, also if not all is done that is due there: the rest is `owed`, and a resumed run begins with it.
 Longer than 300 lines because the loop, its reports and its state must be read together.
 """
 
@@ -21,14 +21,15 @@ from typing import Any
 
 from rookery.acting.actor import Messages
 from rookery.core.chunk import Chunk, Collected
-from rookery.core.errors import ConfigError, UsageError
+from rookery.core.errors import ConfigError, Interrupted, UsageError
 from rookery.learning.learner import Outputs
 from rookery.run.build import EnvFactory, Parts, add_player, build_parts
 from rookery.run.callbacks.base import Callback, Callbacks
 from rookery.run.checkpoints.checkpoints import Checkpoints
+from rookery.run.collect.seats import checked_weights
 from rookery.run.config.config import Config
 from rookery.run.config.resolve import load_config
-from rookery.run.evaluate import Evaluator
+from rookery.run.evaluate import Evaluator, Look
 from rookery.run.limits import GOAL, Lags, RunLimits, goal_reached
 from rookery.run.machine import settings
 from rookery.run.players import Player, PlayerHandle
@@ -36,6 +37,7 @@ from rookery.run.report.clock import ACT, ENV, EVAL, OTHER, SAMPLE, TRANSPORT, U
 from rookery.run.report.meters import Meters
 from rookery.run.report.progress import Evaluation, Progress
 from rookery.run.report.sentinel import Sentinel
+from rookery.run.report.sinks.values import Record, record_from, record_state
 from rookery.run.threads import threads_for
 
 log = logging.getLogger("rookery.run")
@@ -74,10 +76,14 @@ class Trainer:
         self.after_round: Callable[[int], None] = lambda before: None  # checkpoints; told the steps before the round
         self.on_round: list[Callable[[int], None]] = []  # told the steps after every round: the live view
         self.on_pause: Callable[[bool], None] = lambda paused: None  # told when a pause begins and ends
+        self.on_judging: Callable[[float], None] = lambda seconds: None  # told in an evaluation how long it has taken
         self.saving = False  # a callback asked for a checkpoint
+        self.whole = False  # between two rounds of `run`: the state may be saved
+        self.owed: list[str] = []  # what is due before the next round: names of the methods `_due_…`
         self.seating: dict[str, dict[str, float]] = {}  # agent → player → weight, where a callback changed it
         self._seen: set[str] = set()  # metrics of train.stop that were reported
         self._pending: dict[str, float] = {}  # evaluation metrics for the next report
+        self._record: Record = {}  # a report that not everybody has heard of
         self._evaluator = Evaluator(self.parts)
         self._times = (0, 0)
         self.folder: Path | None = None  # of the run, if it has one
@@ -97,42 +103,89 @@ class Trainer:
 
     def run(self) -> Iterator[Progress]:
         """Train until a limit, a goal or a signal; one item per report, the last with `finished` set."""
+        self.whole = True
         with settings(self.threads.count):
             self.callbacks.call("run_start", self.progress())
+            yield from self._settle()
             while not (self._ended() or self.interrupted()):
                 yield from self._turn()
-            if self.reason is not None and self.closed_at != self.steps:
-                yield self.close()
+            if self.reason is not None and not (self.closed or self.owed):
+                self.owed = [*self._closing(), "measure", "report"]
+                yield from self._settle()
                 if self.saving:  # asked for in the closing report
                     self.after_round(self.ticks)
             for name in sorted(set(self.config.train.stop) - self._seen):
                 log.warning("train.stop waits for %r, but no report had such a metric", name)
-            self.callbacks.call("run_end", self.progress(finished=self.reason or self.interrupted()))
+            self.callbacks.call("run_end", self.progress(finished=self.reason if self.closed else self.interrupted()))
 
     def _turn(self) -> Iterator[Progress]:
         """One round and what is due after it."""
         before = self.ticks
+        self.whole = False
         self.round()
+        self.whole = True
         if self.callbacks.wants_rounds:
-            self.callbacks.call("round_end", self.progress())
+            self.owed.append("round_end")
         if self.due(self.config.eval.every_steps, before):
-            self.evaluate()
-        if self.due(self.config.log.every_steps, before) and not self._ended():
-            yield self.report()  # the closing report takes its place in the last round
+            self.owed += ["play", "evaluation"]
+        if self.due(self.config.log.every_steps, before):
+            self.owed += ["measure", "report"]
+        if self.owed:
+            yield from self._settle()
         self.after_round(before)
         for tell in self.on_round:
             tell(self.ticks)
 
-    def close(self) -> Progress:
-        """The closing evaluation and report."""
-        self._conclude()
-        return self.report(finished=self.reason)
+    # --- between two rounds ---
 
-    def _conclude(self) -> None:
+    def _settle(self) -> Iterator[Progress]:
+        """What is owed, in order. If a signal or an error comes between, the rest stays owed."""
+        while self.owed:
+            try:
+                progress = getattr(self, f"_due_{self.owed[0]}")()
+            except Interrupted:
+                return
+            del self.owed[0]
+            if progress is not None:
+                yield progress
+
+    def _closing(self) -> list[str]:
+        """What closes a run before its last report."""
         evaluated = self.evaluation is not None and self.evaluation.steps == self.steps
-        if self.config.eval.at_end and not evaluated:
-            self.evaluate()
+        return [*(["play", "evaluation"] if self.config.eval.at_end and not evaluated else []), "close"]
+
+    @property
+    def closed(self) -> bool:
+        """Whether the run has ended, with its closing evaluation."""
+        return self.reason is not None and self.closed_at == self.steps
+
+    def _due_round_end(self) -> None:
+        self.callbacks.once("round_end", self.progress())
+
+    def _due_play(self) -> None:
+        self._play(lambda seconds: self.interrupted() or self.on_judging(seconds))
+
+    def _due_evaluation(self) -> None:
+        self.callbacks.once("evaluation", self.evaluation)
+        self._check_goals(self._pending)
+
+    def _due_close(self) -> None:
         self.closed_at = self.steps
+
+    def _due_measure(self) -> None:
+        if self._ended() and not self.closed:  # the closing report takes its place
+            self.owed.remove("report")
+            return
+        self._measure()
+        if self.reason is not None and not self.closed:  # a goal was reached by this very report: it closes the run
+            self.owed[1:1] = self._closing()
+
+    def _due_report(self) -> Progress:
+        self._record, self._pending = self._record | self._pending, {}
+        progress = self.progress(self._record, self.reason if self._ended() and self.closed else None)
+        self.callbacks.once("report", progress)
+        self._record = {}
+        return progress
 
     def round(self) -> None:
         """One turn: collect, store, learn."""
@@ -142,13 +195,13 @@ class Trainer:
         finished = None if train.max_episodes is None else train.max_episodes - self.episodes
         phases.switch(TRANSPORT)
         if self._asynchronous:
-            self._round_async(messages, left)
-            return
-        steps = left if left is not None and left < self._room else None
-        episodes = finished if finished is not None and finished < self._room else None
-        self.pool.submit(messages, self.rows, steps=steps, episodes=episodes)
-        gathered = self.pool.gather()
-        self._count_times()
+            gathered = self._gather_async(messages, left)
+        else:
+            steps = left if left is not None and left < self._room else None
+            episodes = finished if finished is not None and finished < self._room else None
+            self.pool.submit(messages, self.rows, steps=steps, episodes=episodes)
+            gathered = self.pool.gather()
+            self._count_times()
         phases.switch(SAMPLE)
         for collector, chunks in gathered:
             self._store(collector, chunks)
@@ -156,7 +209,7 @@ class Trainer:
             self._learn(player)
         self._observe(gathered)
 
-    def _round_async(self, messages: Messages, left: int | None) -> None:
+    def _gather_async(self, messages: Messages, left: int | None) -> list[tuple[int, Collected]]:
         """Whatever has come, chunk by chunk; while updates are done, the workers go on."""
         if not self._ahead():
             self.pool.submit(messages, self.rows, steps=left)
@@ -164,12 +217,7 @@ class Trainer:
         started = perf_counter_ns()
         gathered = self.pool.gather(wait)
         self._count_times(perf_counter_ns() - started)
-        self.meters.phases.switch(SAMPLE)
-        for collector, chunks in gathered:
-            self._store(collector, chunks)
-        for player in self.players.values():
-            self._learn(player)
-        self._observe(gathered)
+        return gathered
 
     def _ahead(self) -> bool:
         """Whether the workers are so far ahead of the learner that they wait (pool.ahead)."""
@@ -265,8 +313,7 @@ class Trainer:
         return self.meters.rates.seconds()
 
     def _count_times(self, waited: int | None = None) -> None:
-        """`waited` nanoseconds for workers: asynchronously they were at it during updates, too, which is not counted
-        twice."""
+        """`waited` ns for workers: asynchronously they were at it during updates, too, which is not counted twice."""
         before, self._times = self._times, self.pool.times()
         env, act = self._times[0] - before[0], self._times[1] - before[1]
         part = 1.0 if waited is None else min(1.0, waited / max(env + act, 1))
@@ -298,39 +345,39 @@ class Trainer:
 
     def evaluate(self) -> Evaluation:
         """Greedy episodes now; the result goes into the next report, and the best is remembered."""
+        result = self._play()
+        self.callbacks.call("evaluation", result)
+        self._check_goals(self._pending)
+        return result
+
+    def _play(self, look: Look | None = None) -> Evaluation:
         self.check_weights()
         with self.meters.phases.phase(EVAL):
-            result = self._evaluator(self.steps)
+            result = self._evaluator(self.steps, look)
         if self.best is None or result.mean > self.best:
             self.best, result.best = result.mean, True
         self.evaluation = result
         self._pending = result.metrics() | {"eval/return_best": self.best}
-        self.callbacks.call("evaluation", result)
-        self._check_goals(self._pending)
         return result
 
     def progress(self, metrics: dict[str, Any] | None = None, finished: str | None = None) -> Progress:
         counts = self.steps, self.updates, self.episodes
         return Progress(*counts, metrics or {}, self.evaluation, finished, self)
 
-    def report(self, finished: str | None = None) -> Progress:
+    def report(self) -> Progress:
         """Close the windows of the meters; the line of metrics.jsonl."""
+        self._measure()
+        return self._due_report()
+
+    def _measure(self) -> None:
         self.check_weights()
         self.players.check()
         metrics: dict[str, Any] = {"steps": self.steps, "updates": self.updates, "episodes": self.episodes}
         metrics |= self.meters.report(self.steps, self.updates, **self.players.counts()) | self._pending
         metrics |= self.players.metrics() | self.pool.metrics() | self.lags.report()
-        self._pending = {}
-        self.sentinel.report(metrics)
-        self._check_goals(metrics)
-        if (
-            self.reason is not None and self.closed_at != self.steps
-        ):  # a goal was reached by this very report: it closes the run
-            self._conclude()
-            metrics, self._pending, finished = metrics | self._pending, {}, self.reason
-        progress = self.progress(metrics, finished)
-        self.callbacks.call("report", progress)
-        return progress
+        self._record, self._pending = metrics, {}
+        self.sentinel.report(self._record)
+        self._check_goals(self._record)
 
     def present(self) -> dict[str, Any]:
         """What the live view shows between two reports."""
@@ -338,8 +385,7 @@ class Trainer:
         return counts | self.meters.present()
 
     def check_weights(self) -> None:
-        """An update with a finite loss can still end in infinity: before weights are judged, reported or saved, look
-        at them."""
+        """An update with a finite loss can end in infinity: look, before weights are judged, reported or saved."""
         self.sentinel.check_weights(self.players.learned(), self.updates)
 
     # --- for users ---
@@ -362,39 +408,13 @@ class Trainer:
 
     def seat(self, agent: str, weights: Mapping[str, float]) -> None:
         """Who sits for an agent in the episodes that begin from now on."""
-        known = (self.config.seats or {}).get(agent, {})
-        if not known:
-            agents = ", ".join(self.config.seats or {}) or "none"
-            raise UsageError(
-                f"seats of the config names the agents {agents}, but not {agent!r}: nobody else can be seated"
-            )
-        if unknown := [name for name in weights if name not in known]:
-            raise UsageError(
-                f"{unknown[0]!r} cannot sit for {agent!r}: `seats:` of the config names {', '.join(known)} for it. "
-                f"Name it there"
-            )
-        if not any(weights.values()) or not all(0 <= weight < math.inf for weight in weights.values()):
-            raise UsageError(
-                f"seats of {agent!r} need weights that are not negative, one of them positive; got {dict(weights)}"
-            )
-        self.seating = {**self.seating, agent: {name: float(weight) for name, weight in weights.items()}}
+        self.seating = {**self.seating, agent: checked_weights(self.config.seats or {}, agent, weights)}
 
     def add_player(
         self, name: str, sections: Mapping[str, Any], seats: Mapping[str, float], *, mode: str | None = None
     ) -> None:
         """Another player from the next round on; `mode`: how its updates are executed in a run that is resumed."""
-        if not any(player.prefix for player in self.players.values()):
-            raise UsageError("a player is added beside those that `players:` names, but this run names none")
-        if name in self.players:
-            raise UsageError(f"there is a player {name!r} already: this run has {', '.join(self.players)}")
-        tree = self.config.dump()
-        tree["players"][name] = dict(sections)
-        known = dict(
-            self.config.seats or {agent: {next(iter(self.players)): 1.0} for agent in self.parts.spaces.agents}
-        )
-        for agent, weight in seats.items():
-            known[agent] = {**known.get(agent, {}), name: weight}
-        config = load_config(tree=tree | {"seats": known})
+        config = load_config(tree=self.config.with_player(name, sections, seats, self.parts.spaces.agents))
         add_player(self.parts, config, name, mode, self.folder)
         self.config = self.parts.config = config
         self.added[name] = {"sections": dict(sections), "seats": dict(seats)}
@@ -447,21 +467,19 @@ class Trainer:
             player.close()
 
     def _stateful(self) -> dict[str, Any]:
-        return {"players": self.players, "pool": self.pool, "meters": self.meters} | {
-            "streams": self.parts.streams,
-            "callbacks": self.callbacks,
-            "sentinel": self.sentinel,
-        }
+        later = {"streams": self.parts.streams, "callbacks": self.callbacks, "sentinel": self.sentinel}
+        return {"players": self.players, "pool": self.pool, "meters": self.meters} | later
 
     def state(self) -> dict[str, Any]:
-        evaluation = None if self.evaluation is None else self.evaluation.state()
         run = {
             "steps": self.steps,
             "episodes": self.episodes,
             "worker_steps": list(self.worker_steps),
             "best": self.best,
-            "evaluation": evaluation,
+            "evaluation": None if self.evaluation is None else self.evaluation.state(),
             "pending": self._pending,
+            "owed": list(self.owed),
+            "record": record_state(self._record),
             "closed_at": self.closed_at,
             "reason": self.reason,
             "knobs": self.players.knob_values(),
@@ -473,7 +491,7 @@ class Trainer:
         return {"run": run} | {name: thing.state() for name, thing in self._stateful().items()}
 
     def restore(self, state: dict[str, Any]) -> None:
-        run = state["run"]
+        run, self.whole = state["run"], False
         for name, player in run.get("added", {}).items():
             if name not in self.players:
                 self.add_player(name, player["sections"], player["seats"], mode=run["mode"][name])
@@ -481,13 +499,13 @@ class Trainer:
         self.worker_steps, self.best = [int(n) for n in run["worker_steps"]], run["best"]
         self.evaluation = None if run["evaluation"] is None else Evaluation(**run["evaluation"])
         self._pending, self.closed_at = dict(run["pending"]), run["closed_at"]
+        self.owed, self._record = list(run.get("owed", ())), record_from(run.get("record", {}))
         self.seating = {agent: dict(weights) for agent, weights in run.get("seating", {}).items()}
         for name, player in self.players.items():
             player.knob_values = dict(run["knobs"][name])
             player.gaps = {*run.get("gaps", {}).get(name, ()), *state["pool"].get("ahead", ())}
         reason, closed = run["reason"] or "", self.closed_at == self.steps
-        # not closed yet: whatever ended it still counts; closed: a goal stays reached, a limit may have been raised
-        # since
+        # not closed yet: whatever ended it still counts; closed: a goal stays reached, a limit may be higher now
         keep = bool(GOAL in reason and self.config.train.stop) if closed else not reason.startswith("train.max_")
         self.reason = (reason or None) if keep else None
         for name, thing in self._stateful().items():

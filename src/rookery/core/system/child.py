@@ -19,7 +19,8 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.reduction import ForkingPickler
 from typing import Any, Protocol
 
-from rookery.core.errors import EnvError, RookeryError
+from rookery.core.errors import ERRORS, EnvError, RookeryError
+from rookery.core.system.command import enduring_streams
 
 END, FAILED, HUNG, ANSWER, REQUEST = (bytes([c]) for c in b"efhar")  # first bytes of messages
 
@@ -54,11 +55,12 @@ def unpack(message: bytes) -> Any:
 def live(pipe: Connection, parent: int, make: Callable[[], Servant]) -> None:
     """From the first breath to the last; the first answer is the child's pid, when its servant is made."""
     die_with(parent)
+    enduring_streams()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
         signal.signal(number, signal.SIG_IGN)  # sent to the whole group of processes: the parent decides what it means
     try:
         servant = make()
-    except Exception as error:  # noqa: BLE001  # whatever it is, the parent must be told
+    except ERRORS as error:  # whatever it is, the parent must be told
         send_failure(pipe, error)
         return
     pipe.send_bytes(pack(os.getpid(), ANSWER))
@@ -71,7 +73,7 @@ def live(pipe: Connection, parent: int, make: Callable[[], Servant]) -> None:
             break
         try:
             pipe.send_bytes(servant.answer(request))
-        except Exception as error:  # noqa: BLE001  # whatever it is, the parent must be told
+        except ERRORS as error:  # whatever it is, the parent must be told
             send_failure(pipe, error)
             if not servant.endures:
                 break
@@ -79,7 +81,7 @@ def live(pipe: Connection, parent: int, make: Callable[[], Servant]) -> None:
     leave()
 
 
-def send_failure(pipe: Connection, error: Exception) -> None:
+def send_failure(pipe: Connection, error: BaseException) -> None:
     known = isinstance(error, RookeryError)
     text = str(error) if known else f"{type(error).__name__}: {error}"
     cause = error.__cause__ if isinstance(error, EnvError) and error.__cause__ is not None else error

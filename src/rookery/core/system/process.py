@@ -15,6 +15,7 @@ from typing import Any
 from rookery.core.errors import ConfigError, EnvError, UsageError
 from rookery.core.system import forkserver
 from rookery.core.system.child import END, FAILED, HUNG, Failure, pack, unpack
+from rookery.core.system.command import stand_somewhere
 from rookery.core.system.cpus import BOUND
 
 LEAST_BYTES = 30 << 20  # of memory that a process with torch needs for itself, whatever it shares
@@ -61,6 +62,7 @@ class Process:
         args = (theirs, os.getpid() if ours else 0, *self._made_of)
         name = f"rookery {self.title} {self.number}"
         self.process = self._context.Process(target=self._serve, args=args, daemon=self.daemon, name=name)
+        stand_somewhere()
         try:
             with _environment(self._served):
                 self.process.start()

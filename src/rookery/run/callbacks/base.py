@@ -74,6 +74,8 @@ class Callbacks:
         self.wants_steps = self._wants("episode_step")
         self.wants_ended = self._wants("episodes")
         self._running: dict[tuple[int, int], Episode] = {}
+        self._names = list(self._named())
+        self._heard: list[str] = []  # of a hook that another one broke: those before it
 
     def _wants(self, hook: str) -> bool:
         return any(getattr(type(callback), hook) is not getattr(Callback, hook) for callback in self.all)
@@ -81,6 +83,14 @@ class Callbacks:
     def call(self, hook: str, *args: Any) -> None:
         for callback in self.all:
             getattr(callback, hook)(*args)
+
+    def once(self, hook: str, *args: Any) -> None:
+        """The same for a hook that is owed: if one raises, only the rest is called in the resumed run."""
+        for name, callback in zip(self._names, self.all):
+            if name not in self._heard:
+                getattr(callback, hook)(*args)
+                self._heard.append(name)
+        self._heard = []
 
     def connect(self, pool: Any) -> None:
         """Hear of every step, if any callback asks for it."""
@@ -136,23 +146,24 @@ class Callbacks:
             }
             for (worker, env), e in self._running.items()
         }
-        return {"episodes": running, "own": {name: callback.state() for name, callback in self._named()}}
+        own = {name: callback.state() for name, callback in zip(self._names, self.all)}
+        return {"episodes": running, "own": own} | ({"heard": list(self._heard)} if self._heard else {})
 
-    def _named(self) -> Iterator[tuple[str, Callback]]:
+    def _named(self) -> Iterator[str]:
         """Callbacks by class and number, so that another one beside them takes nobody's state."""
         seen: dict[str, int] = {}
         for callback in self.all:
             name = type(callback).__qualname__
             seen[name] = seen.get(name, -1) + 1
-            yield f"{name}#{seen[name]}", callback
+            yield f"{name}#{seen[name]}"
 
     def restore(self, state: dict[str, Any]) -> None:
-        self._running = {}
+        self._running, self._heard = {}, list(state.get("heard", ()))
         for key, e in state["episodes"].items():
             worker, env = (int(part) for part in key.split("."))
             self._running[worker, env] = Episode(
                 worker, env, e["number"], e["length"], e["total"], e["data"], e["metrics"]
             )
-        for name, callback in self._named():
+        for name, callback in zip(self._names, self.all):
             if name in state["own"]:
                 callback.restore(state["own"][name])

@@ -69,8 +69,12 @@ class NewFiles:
             self._close()
 
     def _sync(self) -> None:
-        with ThreadPoolExecutor(min(8, len(self._open))) as pool:
-            list(pool.map(os.fsync, self._open))  # the list raises what any of them raised
+        try:
+            with ThreadPoolExecutor(min(8, len(self._open))) as pool:
+                list(pool.map(os.fsync, self._open))  # the list raises what any of them raised
+        except RuntimeError:  # no thread can be started (a limit on processes): one after the other
+            for descriptor in self._open:
+                os.fsync(descriptor)
         self._close()
 
     def _close(self) -> None:

@@ -7,12 +7,14 @@ An agent with one possible player draws nothing, so giving another agent a choic
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from rookery.core.chunk import EpisodeEnd
+from rookery.core.errors import UsageError
 
 Chances = Mapping[str, Mapping[str, float]]  # agent → player → weight
 
@@ -20,6 +22,26 @@ Chances = Mapping[str, Mapping[str, float]]  # agent → player → weight
 def agents_of(chances: Chances, player: str) -> list[str]:
     """All for whom the player may ever sit, in the order of the env."""
     return [agent for agent, weights in chances.items() if player in weights]
+
+
+def checked_weights(chances: Chances, agent: str, weights: Mapping[str, float]) -> dict[str, float]:
+    """Other weights for the players of an agent, if they are possible."""
+    known = chances.get(agent, {})
+    if not known:
+        raise UsageError(
+            f"seats of the config names the agents {', '.join(chances) or 'none'}, but not {agent!r}: nobody else can "
+            f"be seated"
+        )
+    if unknown := [name for name in weights if name not in known]:
+        raise UsageError(
+            f"{unknown[0]!r} cannot sit for {agent!r}: `seats:` of the config names {', '.join(known)} for it. "
+            f"Name it there"
+        )
+    if not any(weights.values()) or not all(0 <= weight < math.inf for weight in weights.values()):
+        raise UsageError(
+            f"seats of {agent!r} need weights that are not negative, one of them positive; got {dict(weights)}"
+        )
+    return {name: float(weight) for name, weight in weights.items()}
 
 
 class Seats:

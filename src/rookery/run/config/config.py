@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from rookery.core import registry
 from rookery.core.config.layers import Merged
-from rookery.core.errors import ConfigError
+from rookery.core.errors import ConfigError, UsageError
 from rookery.data.kinds import StoreKind, kind_of
 from rookery.run.config.players import PlayerConfig, SeatWeights, dumped_seats
 
@@ -91,6 +91,21 @@ class Config:
         """The config as one player sees it: algo, model and store are its own."""
         own = self.players[player]
         return replace(self, algo=own.algo, model=own.model, store=own.store)
+
+    def with_player(
+        self, name: str, sections: Mapping[str, Any], seats: Mapping[str, float], agents: Iterable[str]
+    ) -> dict[str, Any]:
+        """The tree with one more player, who may sit for some of the env's agents."""
+        if not any(player.prefix for player in self.players.values()):
+            raise UsageError("a player is added beside those that `players:` names, but this run names none")
+        if name in self.players:
+            raise UsageError(f"there is a player {name!r} already: this run has {', '.join(self.players)}")
+        tree = self.dump()
+        tree["players"][name] = dict(sections)
+        known = dict(self.seats or {agent: {next(iter(self.players)): 1.0} for agent in agents})
+        for agent, weight in seats.items():
+            known[agent] = {**known.get(agent, {}), name: weight}
+        return tree | {"seats": known}
 
     def provenance(self, key: str) -> str:
         """Where the value of a dotted key came from: `default`, `preset cartpole-ppo`, `file my.yaml, line 3`,

@@ -10,7 +10,10 @@ from __future__ import annotations
 
 import logging
 import signal
-from collections.abc import Mapping, Sequence
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -33,7 +36,7 @@ from rookery.run.experiment.live import LiveState
 from rookery.run.experiment.logs import TextLog
 from rookery.run.experiment.resume import check_same, factory_of, resolve_config, saved_modes, start_from
 from rookery.run.experiment.signals import Preemption
-from rookery.run.experiment.summary import summary_of, write_config
+from rookery.run.experiment.summary import summary_of, what_is_repeated, write_config
 from rookery.run.machine import difference, fingerprint, settings
 from rookery.run.players import Players
 from rookery.run.report.clock import CHECKPOINT
@@ -43,6 +46,9 @@ from rookery.run.report.sinks.base import checked, checked_class
 from rookery.run.trainer import Trainer
 
 log = logging.getLogger("rookery.run")
+LONG = 5.0  # seconds of an evaluation after which a checkpoint is written in it
+OURS = (Diverged, LearnerLost, CheckpointError)  # there is nothing good to save, or it was tried
+SHARE = 20  # times what the last checkpoint took: so much longer an evaluation has to be
 
 
 @dataclass(slots=True)
@@ -109,13 +115,21 @@ class Experiment:
         self.rollbacks = 0
         self.restarts = (-1, 0)  # step of the checkpoint that lost learners went back to, and how often in a row
         self.sinks = Sinks([])
+        self.saved = (-1, 0.0)  # step of the last checkpoint of this process, and the seconds it took
 
-    def train(self) -> Result:
-        """Train to the end (or to a signal); the summary is written whatever happens."""
+    def train(self, *, raise_signals: bool = True) -> Result:
+        """Train to the end (or to a signal); the summary is written whatever happens.
+
+        A signal reaches the caller after the run was saved: as KeyboardInterrupt, as SystemExit(128 + n) or by the
+        caller's own handler. With `raise_signals=False` only `Result.exit_code` tells of it.
+        """
         level = self.config.log.level
         # one thread: networks begin with the same bits, however many threads learn
         with Preemption() as preemption, self._folder() as folder, TextLog(folder.log, level), settings(threads=1):
-            return self._train(folder, preemption)
+            result = self._train(folder, preemption)
+        if raise_signals:
+            preemption.deliver()
+        return result
 
     def _folder(self) -> RunFolder:
         if self.resume is not None:
@@ -124,7 +138,7 @@ class Experiment:
         return RunFolder.create(Path(self.config.run.out), name, self.on_exists, self.out)  # type: ignore[arg-type]
 
     def _train(self, folder: RunFolder, preemption: Preemption) -> Result:
-        self.folder, self.live = folder, LiveState(folder.state)
+        self.folder, self.live, self.thread = folder, LiveState(folder.state), threading.get_ident()
         self.checkpoints = Checkpoints(folder.checkpoints, self.config.checkpoint.keep)
         saved = self._previous(folder)
         with understood():
@@ -141,6 +155,7 @@ class Experiment:
         last_words.append(self._failed)
         try:
             with settings(self.trainer.threads.count):
+                self.machine = fingerprint()
                 return self._run(preemption, saved)
         except BaseException as error:
             self._failed(error)
@@ -155,7 +170,7 @@ class Experiment:
         trainer.sentinel.folder, trainer.folder = folder.offending, folder.path
         trainer.interrupted = lambda: f"signal {preemption.requested}" if preemption.requested else None
         trainer.pool.interrupted = trainer.interrupted
-        trainer.after_round = self._after_round
+        trainer.after_round, trainer.on_judging = self._after_round, self._judging
         write_json_atomic(folder.spaces, trainer.parts.spaces.to_json())
         trainer.on_pause = lambda paused: self._tell("paused" if paused else "running")
         remember(self.config)  # before it is written: a run killed in between would not know its own config
@@ -164,7 +179,7 @@ class Experiment:
         if saved is not None:
             with understood():
                 self._restore(saved)
-        self.sinks = Sinks(self._sinks())
+        self.sinks = Sinks(sinks_of(self.config) if self.own_sinks is None else self.own_sinks)
         trainer.on_round = self.sinks.ticks()
         self.sinks.watch(trainer.present)
         self.sinks.open(folder.path, resume_step=trainer.ticks if saved is not None else None)
@@ -173,7 +188,7 @@ class Experiment:
         for remark in (*remarks(self.config), *trainer.parts.remarks):
             log.warning("%s", remark)
             self.sinks.note(remark)
-        announce(trainer.players, self.sinks)
+        announce(trainer.players, self.sinks, preemption.cutting)
         last = self._loop()
         return self._finish(preemption, last)
 
@@ -197,7 +212,7 @@ class Experiment:
 
     def _finish(self, preemption: Preemption, last: Progress | None) -> Result:
         trainer = self.trainer
-        if preemption.requested and trainer.reason is None:
+        if preemption.requested and not trainer.closed:
             name = signal.Signals(preemption.requested).name
             status, reason, code = "preempted", f"{name} received; saved", 128 + preemption.requested
         else:
@@ -214,11 +229,22 @@ class Experiment:
     def _failed(self, error: BaseException) -> None:
         reason = str(error) if isinstance(error, RookeryError) else f"{type(error).__name__}: {error}"
         log.info("the run failed", exc_info=error)  # log.txt keeps the traceback that the console does not show
+        self._rescue(error)
         try:
             self.folder.write_summary(self._summary("failed", reason))
             self._tell("failed")
         except CheckpointError as problem:
             log.warning("%s", problem)
+
+    def _rescue(self, error: BaseException) -> None:
+        """Save what an error in somebody's code between two rounds would lose, and say what a resumed run repeats."""
+        theirs = isinstance(error, Exception | SystemExit) and not isinstance(error, OURS)
+        if theirs and self.trainer.whole and self.trainer.steps and threading.get_ident() == self.thread:
+            try:
+                self._write()
+            except Exception as problem:  # noqa: BLE001  # whatever it is, the first error is the one to tell
+                log.warning("the state could not be saved: %s", problem)
+        log.warning("%s", what_is_repeated(self.trainer, self.folder.path, self.checkpoints.steps()))
 
     def _summary(self, status: str, reason: str) -> dict[str, Any]:
         return summary_of(self.trainer, status, reason, exact=self._exact(), resumed_from=self.resumed_from)
@@ -283,7 +309,8 @@ class Experiment:
         experiment = saved["experiment"]
         self.inexact, self.rollbacks = experiment["inexact"] or self.inexact, int(experiment["rollbacks"])
         self.resumed_from = [*experiment["resumed_from"], self.trainer.steps]
-        if changed := difference(experiment["machine"], fingerprint()):
+        self.saved = (self.trainer.ticks, 0.0)
+        if changed := difference(experiment["machine"], self.machine):
             self.inexact = self.inexact or f"resumed with {changed}"
             log.warning("the run goes on, but not bit for bit: it was saved with %s", changed)
         log.info("resumed from step %d", self.trainer.steps)
@@ -301,8 +328,26 @@ class Experiment:
         counts = {"ticks": trainer.ticks, "steps": trainer.steps, "updates": trainer.updates}
         self.live.tell(status, **counts, episodes=trainer.episodes)
 
+    def _judging(self, seconds: float) -> None:
+        """A checkpoint in an evaluation that takes long, which may be for ever: it is still owed there."""
+        step, took = self.saved
+        if seconds > max(LONG, SHARE * took) and step != self.trainer.ticks:
+            self._save()
+
     def _save(self, final: bool = False) -> None:
-        trainer = self.trainer
+        try:
+            path = self._write()
+        except CheckpointError as error:
+            if final or isinstance(error, Unencodable):  # what cannot be written now never can
+                raise
+            log.warning("%s Training goes on; the checkpoint before it is untouched.", error)
+            return
+        self.trainer.callbacks.call("checkpoint", path)
+
+    def _write(self) -> Path:
+        trainer, started = self.trainer, time.monotonic()
+        self.saved = (trainer.ticks, self.saved[1])  # also if it is refused: in an evaluation once is enough
+        self.inexact = self.inexact or trainer.players.hurried
         with trainer.meters.phases.phase(CHECKPOINT):
             trainer.check_weights()
             trainer.players.check(deep=True)
@@ -312,16 +357,11 @@ class Experiment:
                 "inexact": self.inexact,
                 "rollbacks": self.rollbacks,
                 "resumed_from": list(self.resumed_from),
-                "machine": fingerprint(),
+                "machine": self.machine,
             }
-            try:
-                path = self.checkpoints.save(trainer.ticks, state, self._meta())
-            except CheckpointError as error:
-                if final or isinstance(error, Unencodable):  # what cannot be written now never can
-                    raise
-                log.warning("%s Training goes on; the checkpoint before it is untouched.", error)
-                return
-        trainer.callbacks.call("checkpoint", path)
+            path = self.checkpoints.save(trainer.ticks, state, self._meta())
+        self.saved = (trainer.ticks, time.monotonic() - started)
+        return path
 
     def save_best(self, evaluation: Evaluation) -> None:
         run = {"steps": self.trainer.steps, "return_mean": evaluation.mean, "knobs": self.trainer.players.knob_values()}
@@ -333,11 +373,6 @@ class Experiment:
 
     def _meta(self) -> dict[str, Any]:
         return {"exact": self._exact(), "config_sha256": self.config.sha256()}
-
-    def _sinks(self) -> list[Sink]:
-        if self.own_sinks is not None:
-            return self.own_sinks
-        return [make_sink(name, self.config) for name in self.config.log.sinks]
 
 
 class _Best(Callback):
@@ -353,6 +388,11 @@ class _Best(Callback):
             self.experiment.save_best(evaluation)
 
 
+def sinks_of(config: Config) -> list[Sink]:
+    """Those that `log.sinks` names."""
+    return [make_sink(name, config) for name in config.log.sinks]
+
+
 def make_sink(name: str, config: Config) -> Sink:
     """The sink that a name in `log.sinks` stands for."""
     return checked_class(registry.lookup("sink", name), name).from_config(config)
@@ -363,12 +403,19 @@ def _short(env_id: str | None) -> str:
     return "".join(c if c.isalnum() or c in "-_." else "-" for c in text)
 
 
-def announce(players: Players, sinks: Sinks) -> None:
-    """One line per player that learns, in the log and wherever people look; builds are shown there too."""
+def announce(players: Players, sinks: Sinks, cutting: Callable[[], AbstractContextManager[None]] = nullcontext) -> None:
+    """One line per player that learns, in the log and wherever people look; builds are shown there too, and given up
+    if a signal comes."""
+
+    @contextmanager
+    def busy(text: str) -> Iterator[Callable[[str], None]]:
+        with sinks.busy(text) as say, cutting():
+            yield say
+
     for player in players.values():
         if player.store is None:
             continue
         line = f"{player.prefix}updates: {player.learner.mode} ({player.mode_reason})"
         log.info("%s", line)
         sinks.note(line)
-        player.learner.busy = sinks.busy
+        player.learner.busy = busy

@@ -23,6 +23,7 @@ from typing import Any, Literal
 import numpy as np
 
 from rookery.core.errors import CheckpointError, UsageError
+from rookery.core.system.command import absolute
 from rookery.run.checkpoints.durable import replace_file
 
 OnExists = Literal["fail", "resume", "new"]
@@ -53,7 +54,7 @@ class RunFolder:
         """
         if explicit is None:
             return cls._unique(Path(root), name)
-        path = Path(os.path.abspath(explicit))
+        path = absolute(Path(explicit))
         _make(path)
         lock = _acquire(path)
         if lock is not None and (on_exists == "resume" or not _holds_run(path)):
@@ -82,7 +83,7 @@ class RunFolder:
     @classmethod
     def read(cls, path: Path) -> RunFolder:
         """The folder of an existing run, perhaps one that is still written to, for reading only."""
-        path = Path(os.path.abspath(path))
+        path = absolute(Path(path))
         if not path.is_dir():
             raise UsageError(f"{path} is not a folder; expected the folder of a run.")
         if not _holds_run(path):
@@ -91,9 +92,10 @@ class RunFolder:
 
     @classmethod
     def _unique(cls, root: Path, name: str) -> RunFolder:
+        root = absolute(root)
         _make(root)
         while True:
-            path = Path(os.path.abspath(root)) / f"{name}-{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(3)}"
+            path = root / f"{name}-{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(3)}"
             try:
                 path.mkdir()
             except FileExistsError:

@@ -6,8 +6,12 @@ import os
 import signal
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import FrameType, TracebackType
 from typing import Any
+
+from rookery.core.errors import Interrupted
 
 SIGNALS = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGINT", "SIGUSR1") if hasattr(signal, name))
 SAME = 0.2  # seconds: signals so close are one request, sent to all processes and again by a scheduler or shell
@@ -24,6 +28,7 @@ class Preemption:
         self._before: dict[int, Any] = {}
         self._process = 0
         self._since = 0.0
+        self._cuts = False  # whether the first signal raises, too
 
     def __enter__(self) -> Preemption:
         self.requested = None
@@ -43,10 +48,32 @@ class Preemption:
             number, handler = self._before.popitem()
             signal.signal(number, handler if handler is not None else signal.SIG_DFL)  # None: it was set outside Python
 
+    @contextmanager
+    def cutting(self) -> Iterator[None]:
+        """Inside, the first signal raises `Interrupted`, also if it came before: for what is long and can be left."""
+        self._cuts = True
+        try:
+            if self.requested is not None:
+                raise Interrupted
+            yield
+        finally:
+            self._cuts = False
+
+    def deliver(self) -> None:
+        """After the run: the signal reaches the caller as if nobody had caught it, but for one thing. What would kill
+        the process is an exit with the code that a shell gives it, so that the caller's own ends are not cut off."""
+        if self.requested is None:
+            return
+        if signal.getsignal(self.requested) is signal.SIG_DFL:
+            raise SystemExit(128 + self.requested)
+        signal.raise_signal(self.requested)
+
     def _handle(self, number: int, frame: FrameType | None) -> None:
         forked = os.getpid() != self._process  # a forked worker inherits handlers but has nothing to save
         if self.requested is None and not forked:
             self.requested, self._since = number, time.monotonic()
+            if self._cuts:
+                raise Interrupted
             return
         if not forked and time.monotonic() - self._since < SAME:
             return

@@ -64,6 +64,16 @@ def summary_of(
     }
 
 
+def what_is_repeated(trainer: Trainer, folder: Path, checkpoints: list[int]) -> str:
+    """From where a run that failed can go on; `checkpoints`: their steps, oldest first."""
+    again = f"`rookery train --resume {folder}`"
+    if not checkpoints:
+        return f"There is no checkpoint yet: {again} begins again ({trainer.ticks} steps are repeated)."
+    steps, more = trainer.ticks - checkpoints[-1], "" if trainer.whole else " and the round that failed"
+    repeated = f"{steps} steps{more} are repeated" if steps or more else "nothing is repeated"
+    return f"The last checkpoint is that of step {checkpoints[-1]}: {again} goes on from there ({repeated})."
+
+
 def write_config(path: Path, config: Config) -> None:
     """The resolved config; it reloads to the same tree. One that is there (a resumed run) is replaced as a whole."""
     try:

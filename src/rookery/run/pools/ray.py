@@ -23,6 +23,7 @@ from typing import Any, NoReturn
 from rookery.core.errors import ConfigError, EnvError, RookeryError
 from rookery.core.system.child import pack, unpack
 from rookery.core.system.process import WorkerLost
+from rookery.envs.watchdog import end_with
 from rookery.learning.published import Weights
 from rookery.run.experiment.signals import SIGNALS
 from rookery.run.pools import ray_cleanup
@@ -34,7 +35,8 @@ INSTALL = 'pool=ray needs the package ray: pip install "rookery[ray]"'
 LONGEST_PATH = 107 - len(
     "/session_2026-01-01_00-00-00_000000_0000000/sockets/plasma_store"
 )  # of a folder for Ray's sockets
-LOOK = 1.0  # seconds between looks at whether the run has been told to end
+LOOK = 1.0  # seconds between looks at whether the run has been told to end, and at the cluster's head
+GONE = 20.0  # seconds without an answer after which the head counts as gone; after 60 Ray ends the process by itself
 REACHED = 20.0  # seconds for a cluster that is just being started to listen
 
 
@@ -75,12 +77,32 @@ class Cluster:
                 f"start --head`, or set pool.cluster=local."
             ) from error
         self._mine = True
+        self._over = threading.Event()
+        threading.Thread(target=self._watch, args=(address,), name="rookery ray head", daemon=True).start()
 
     _mine = False
+
+    def _watch(self, address: str) -> None:
+        """Notice that the head is gone: whoever waits for an answer of Ray's then would do so until Ray ends the
+        process, without a word."""
+        host, _, port = str(self.ray.get_runtime_context().gcs_address).rpartition(":")
+        seen = time.monotonic()
+        while not self._over.wait(LOOK):
+            with suppress(OSError):
+                socket.create_connection((host, int(port)), timeout=LOOK).close()
+                seen = time.monotonic()
+            if time.monotonic() - seen > GONE and not self._over.is_set():
+                end_with(
+                    EnvError(
+                        f"the head of the Ray cluster (pool.cluster={address}, {host}:{port}) has not answered for "
+                        f"{GONE:g} s. A run cannot outlive it, but goes on in another cluster, or with pool=process."
+                    )
+                )
 
     def part(self) -> None:
         if self._mine:
             self.ray.shutdown()
+            self._over.set()  # not before: without a head that does not come back either
         if self._folder is not None:
             self._folder.remove()
 

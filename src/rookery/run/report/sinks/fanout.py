@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from rookery.core.errors import ERRORS
 from rookery.run.report.sinks.base import Sink, checked
 from rookery.run.report.sinks.values import Record
 
@@ -38,13 +39,13 @@ class _Guarded:
         """call(), or None if it raised; a warning the first time, and when the sink is given up."""
         try:
             result = call()
-        except Exception as error:  # noqa: BLE001 - a sink is anyone's code: no error of it may end a run
+        except ERRORS as error:  # a sink is anyone's code: no error of it may end a run
             self.failed(error)
             return None
         self.failures = 0
         return result
 
-    def failed(self, error: Exception) -> None:
+    def failed(self, error: BaseException) -> None:
         """Count it, and say it once."""
         self.failures += 1
         if not self._warned:
@@ -58,7 +59,7 @@ class _Guarded:
         if self.failures < ATTEMPTS:
             try:
                 self.sink.tick(steps)
-            except Exception as error:  # noqa: BLE001 - as above
+            except ERRORS as error:  # as above
                 self.failed(error)
 
     @contextlib.contextmanager
@@ -165,7 +166,7 @@ class Background(Sink):
         self._grace = grace  # seconds that close() waits
         self._queue: queue.Queue[Record | None] = queue.Queue(size)
         self._thread: threading.Thread | None = None
-        self._error: Exception | None = None
+        self._error: BaseException | None = None
 
     def open(self, folder: Path, resume_step: int | None) -> None:
         self._thread = threading.Thread(
@@ -212,7 +213,7 @@ class Background(Sink):
     def _try(self, call: Callable[[], None]) -> bool:
         try:
             call()
-        except Exception as error:  # noqa: BLE001 - a sink is anyone's code; handed to the caller of report()
+        except ERRORS as error:  # a sink is anyone's code; handed to the caller of report()
             self._error = error
             return False
         return True

@@ -62,3 +62,13 @@ def from_state(state: dict[str, Any]) -> Any:
     if state["type"] == "Table":
         return Table(tuple(fields["columns"]), tuple(map(tuple, fields["rows"])))
     return TYPED[state["type"]](**fields)
+
+
+def record_state(record: Record) -> dict[str, Any]:
+    """A report, for a checkpoint."""
+    return {name: to_state(value) if type(value).__name__ in TYPED else value for name, value in record.items()}
+
+
+def record_from(state: dict[str, Any]) -> Record:
+    """The inverse of `record_state`."""
+    return {name: from_state(value) if isinstance(value, dict) else value for name, value in state.items()}
