@@ -76,7 +76,14 @@ class Evaluator:
 def evaluate_run(
     folder: Path | str, episodes: int | None = None, checkpoint: str | int = "last", seed: int | None = None
 ) -> dict[str, Any]:
-    """Evaluate a finished or running run; `seed` None repeats the run's own evaluation seeds."""
+    """Evaluate a finished or running run, greedily: mean, std and every return.
+
+    Args:
+        folder: of the run.
+        episodes: None: as many as `eval.episodes` of the run.
+        checkpoint: "best", "last" or a step.
+        seed: of the episodes; None repeats the run's own evaluation seeds.
+    """
     with load_run(folder, checkpoint) as loaded:
         config = loaded.config
         count = episodes or config.eval.episodes

@@ -48,7 +48,7 @@ def load_run(folder: Path | str, checkpoint: str | int = "last", env: EnvFactory
     run = RunFolder.read(Path(folder))
     if not run.config.exists():
         raise UsageError(f"{run.path} holds no config.yaml, so its networks cannot be built again")
-    config = load_config(file=run.config)
+    config = load_config(file=run.config, needs_env=False)  # whoever makes one is told what is missing
     state, manifest = Checkpoints(run.checkpoints).load(checkpoint)
     with settings(threads=1):
         streams = Streams(config.run.seed)
@@ -75,7 +75,14 @@ def _spaces(run: RunFolder, config: Config, streams: Streams, env: EnvFactory | 
 def load_policy(
     folder: Path | str, checkpoint: str | int = "best", *, env: EnvFactory | None = None, player: str | None = None
 ) -> Policy:
-    """`load_policy(run)(Batch(obs=[obs])).action[0]`; where a run names several players, the one called `player`."""
+    """`load_policy(run)(obs).action`: the policy of a run, without its env.
+
+    Args:
+        folder: of the run.
+        checkpoint: "best", "last" or a step.
+        env: a factory, asked for its spaces only where the run wrote none (0.1.0).
+        player: which one, where a run names several.
+    """
     with load_run(folder, checkpoint, env) as loaded:
         chosen = loaded.players.named(player)
         return chosen.policy(chosen.knob_values)

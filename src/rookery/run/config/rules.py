@@ -15,9 +15,11 @@ from rookery.run.config.config import Config
 from rookery.run.config.players import renamed
 
 
-def broken_rules(config: Config) -> list[str]:
-    """All broken rules: the general ones, then the algorithm's."""
-    return [*_of_players(config), *_stops(config), *_rolls_back(config), *_names(config), *_code(config), *_env(config)]
+def broken_rules(config: Config, *, needs_env: bool = True) -> list[str]:
+    """All broken rules; whether there is such an env is asked if one is made from the config."""
+    rules = [*_of_players(config), *_stops(config), *_rolls_back(config), *_names(config), *_code(config)]
+    rules += [*_workers(config), *_pool(config)]
+    return [*rules, *_env(config)] if needs_env else rules
 
 
 def _of_learning(config: Config) -> list[str]:
@@ -231,8 +233,6 @@ def _env(config: Config) -> Iterator[str]:
     from rookery.envs.builders.single import find_spec
 
     name = config.env.id
-    yield from _workers(config)
-    yield from _pool(config)
     if name is None or name in registry.names("env"):
         return
     try:

@@ -9,7 +9,9 @@ import time
 from types import FrameType, TracebackType
 from typing import Any
 
-SIGNALS = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGINT", "SIGUSR1") if hasattr(signal, name))
+from rookery.core.system.portable import PREEMPT
+
+SIGNALS = PREEMPT
 SAME = 0.2  # seconds: signals so close are one request, sent to all processes and again by a scheduler or shell
 
 
