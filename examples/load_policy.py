@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import gymnasium
 
-from rookery import Batch, Experiment, load_policy
+from rookery import Experiment, load_policy
 
 
 def main() -> None:
@@ -18,7 +18,7 @@ def main() -> None:
     obs, _ = env.reset(seed=1)
     total, over = 0.0, False
     while not over:
-        action = policy(Batch(obs=[obs])).action[0]  # greedy; greedy=False acts as in training
+        action = policy(obs).action  # greedy; greedy=False acts as in training
         obs, reward, terminated, truncated, _ = env.step(action)
         total, over = total + float(reward), terminated or truncated
     print(f"one episode in a plain loop: {total:.0f}")

@@ -187,6 +187,38 @@ def test_no_global_generator_no_pickle_nothing_left_open():
     none(offenders)
 
 
+def test_what_only_some_systems_have_is_asked_for_in_one_place():
+    """core/system/portable.py knows what Windows and macOS do instead; ray_cleanup.py is a program that imports nothing
+    of ours."""
+    only = r"\b(fcntl|msvcrt|resource|ctypes)\b\.|\bimport (fcntl|msvcrt|resource|ctypes)\b|\bgetuid\b"
+    only += r"|(Path|open)\(.\/(proc|sys)\b"
+    only += r"|\bSIG(KILL|USR1|USR2|ALRM|CHLD)\b(?!\"?[^\n]*(: |ended))|\bO_(NOFOLLOW|DIRECTORY|NONBLOCK|CLOEXEC)\b"
+    only += r"|\bos\.(fork|pread|pwrite|memfd_create|register_at_fork|posix_fallocate|getloadavg|statvfs)\("
+    offenders = []
+    for path in FILES:
+        if short(path).startswith(("core/system/", "testing/", "run/pools/ray_cleanup")):
+            continue
+        for number, line in enumerate(code_lines(path), 1):
+            offenders += [f"{short(path)}:{number}: {match[0]!r}" for match in re.finditer(only, line)]
+    none(offenders)
+
+
+def code_lines(path):
+    """The lines of a file without comments and docstrings."""
+    lines = path.read_text(encoding="utf-8").splitlines()
+    for node in ast.walk(parsed(path)):
+        body = getattr(node, "body", None)
+        if (
+            isinstance(body, list)
+            and body
+            and isinstance(body[0], ast.Expr)
+            and isinstance(body[0].value, ast.Constant)
+        ):
+            for number in range(body[0].lineno - 1, body[0].end_lineno):
+                lines[number] = ""
+    return [line.partition("#")[0] for line in lines]
+
+
 def makes_a_tensor(called):
     return isinstance(called, ast.Attribute) and called.attr in MAKERS and ast.unparse(called.value) == "torch"
 

@@ -37,6 +37,8 @@ _PUBLIC = {  # name → module that defines it
     "Schedule": "rookery.core.schedule",
     "Streams": "rookery.core.rng",
     "Trainer": "rookery.run.trainer",
+    "UpdateBatch": "rookery.learning.update_types",
+    "UpdateState": "rookery.learning.update_types",
     "UsageError": "rookery.core.errors",
     "check_env": "rookery.envs.check.checker",
     "collate": "rookery.core.batch.collate",
@@ -82,6 +84,8 @@ if TYPE_CHECKING:
     from rookery.data.rollout import RolloutStore as RolloutStore
     from rookery.envs.check.checker import check_env as check_env
     from rookery.learning.learner import Learner as Learner
+    from rookery.learning.update_types import UpdateBatch as UpdateBatch
+    from rookery.learning.update_types import UpdateState as UpdateState
     from rookery.run.callbacks.base import Callback as Callback
     from rookery.run.callbacks.curriculum import Curriculum as Curriculum
     from rookery.run.collect.collector import Collector as Collector

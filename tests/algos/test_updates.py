@@ -1,5 +1,7 @@
 """The updates of the algorithms: numbers worked out by hand, and both executions equal at fifty states."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
@@ -229,3 +231,35 @@ def test_a_config_of_ones_own_may_keep_private_attributes():
         _seen: int = 3
 
     assert Own()._seen == 3
+
+
+def test_own_on_policy_algorithms_know_how_many_updates_they_plan():
+    """Else `learning.mode=auto` would never compile them."""
+    from rookery.algos.base import AlgoConfig, Algorithm
+
+    class Bare(Algorithm):
+        name, store_kind = "bare", "rollout"
+
+        class Config(AlgoConfig):
+            rollout: int = 8
+
+    class Epochs(Bare):
+        class Config(AlgoConfig):
+            rollout: int = 8
+            epochs: int = 3
+            minibatches: int = 4
+
+    def planned(kind, mode="sync", steps=1000, most=None):
+        run = SimpleNamespace(
+            algo=kind.Config(name="bare"),
+            env=SimpleNamespace(num=2),
+            pool=SimpleNamespace(mode=mode, workers=3),
+            train=SimpleNamespace(max_steps=steps, max_updates=most),
+        )
+        return kind.planned_updates(run)
+
+    assert planned(Bare) == 1000 // (2 * 3 * 8)
+    assert planned(Bare, "async") == 1000 // (2 * 8)
+    assert planned(Epochs) == 1000 // (2 * 3 * 8) * 3 * 4
+    assert planned(Epochs, steps=None) == 0
+    assert planned(Epochs, steps=None, most=7) == 7

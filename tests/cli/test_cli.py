@@ -54,6 +54,15 @@ def test_the_version_is_printed(cli: Cli) -> None:
         (["train"], "name a preset"),
         (["train", "cartpole-dqm"], "Did you mean 'cartpole-dqn'"),
         (["train", "cartpole-dqn", "cartpole-ppo"], "at most one preset"),
+        (["train", "cartpole-ppo", "CartPole-v1"], "The preset cartpole-ppo has its algorithm and env already"),
+        (
+            ["train", "ppo"],
+            "'ppo' is an algorithm, not a preset. Name an env too: ppo CartPole-v1; or one of its presets",
+        ),
+        (["train", "ppo", "CartPol-v1"], "Did you mean 'CartPole-v1'"),
+        (["train", "cartpole"], "Did you mean 'cartpole-"),
+        (["train", "cartpole-dqn", "--total-timesteps", "9"], "without dashes: train.max_steps=VALUE"),
+        (["train", "cartpole-dqn", "learning_rate=1"], "In Rookery that is algo.lr"),
         (["train", "cartpole-dqn", "--algo.lr=1"], "algo.lr=VALUE"),
         (["train", "cartpole-dqn", "--nonsense"], "No such option"),
         (["train", "cartpole-dqn", "--seed", "x"], "--seed"),
@@ -117,6 +126,93 @@ def test_every_mistake_in_a_config_is_told_at_once(cli: Cli) -> None:
         assert f"{key}: " in err
 
 
+@pytest.mark.parametrize(
+    ("preset", "word", "answer"),
+    [
+        ("cartpole-ppo", "learning_rate", "algo.lr"),
+        ("cartpole-ppo", "algo.learning_rate", "algo.lr"),
+        ("cartpole-ppo", "algo.n_steps", "algo.rollout: env steps per env"),
+        ("cartpole-dqn", "algo.n_steps", "algo.n_step"),
+        ("cartpole-ppo", "ent_coef", "algo.entropy_bonus"),
+        ("pendulum-sac", "ent_coef", "algo.alpha"),
+        ("cartpole-ppo", "total_timesteps", "train.max_steps: env steps; null: no limit"),
+        ("cartpole-ppo", "num_workers", "pool.workers: collectors, each with env.num envs"),
+        ("cartpole-ppo", "batch_size", "algo.minibatches"),
+        ("cartpole-dqn", "buffer_size", "store.capacity: steps kept, over all env columns"),
+        ("cartpole-ppo", "buffer_size", "store.capacity. It is for "),
+        ("cartpole-dqn", "train.train_freq", "store.updates_per_step: updates granted per inserted step"),
+    ],
+)
+def test_names_of_other_libraries_are_answered_with_our_key_and_its_unit(
+    cli: Cli, preset: str, word: str, answer: str
+) -> None:
+    code, _, err = cli("train", preset, f"{word}=1")
+    assert code == 2
+    assert f"In Rookery that is {answer}" in err
+    assert len(err.splitlines()) == 1
+
+
+def test_every_synonym_leads_to_a_key_that_exists() -> None:
+    from rookery.core.config.fields import keys_of
+    from rookery.core.config.synonyms import _WORDS, keys_for
+    from rookery.run.config.resolve import models_of
+
+    known = {
+        key.key
+        for algo in registry.names("algo")
+        for section, model in models_of(algo).items()
+        for key in keys_of(model, section)
+    }
+    assert set(_WORDS) <= known
+    last = {key.rpartition(".")[2] for key in known if key.count(".") == 1}
+    ours = {word for words in _WORDS.values() for word in words.split()} & last
+    assert ours <= {"batch_size"}, f"{ours} are keys of our own"
+    assert keys_for("n_steps") == ("algo.rollout", "algo.n_step")
+    assert keys_for("nonsense") == ()
+
+
+def test_an_unknown_preset_suggests_three(cli: Cli) -> None:
+    for word, near in (("cartpole", "cartpole-"), ("cartpole-dqm", "'cartpole-dqn'"), ("ppo-cartpole", "cartpole-ppo")):
+        code, _, err = cli("train", word)
+        assert code == 2
+        assert len(re.findall(r"'[a-z0-9-]+'", err.partition("Did you mean")[2])) == 3, err
+        assert near in err
+        assert len(err) < 300, "all presets were listed"
+
+
+def test_list_alone_lists_what_can_be_listed(cli: Cli) -> None:
+    code, out, _ = cli("list")
+    assert code == 0
+    for kind in registry.KINDS:
+        assert f"rookery list {kind}s " in out
+    assert json.loads(cli("list", "--json")[1]) == [f"{kind}s" for kind in registry.KINDS]
+
+
+@pytest.mark.parametrize(
+    ("line", "wanted"),
+    [
+        (["train", "cartp"], "cartpole-ppo"),
+        (["train", "pp"], "ppo"),
+        (["train", "ppo", "CartP"], "CartPole-v1"),
+        (["train", "cartpole-ppo", "tra"], "train.max_steps="),
+        (["train", "cartpole-ppo", "algo.cl"], "algo.clip="),
+        (["train", "cartpole-dqn", "store.ca"], "store.capacity="),
+        (["train", "--algo", "sa"], "sac"),
+        (["list", "pre"], "presets"),
+        (["explain", "dq"], "dqn"),
+        (["ev"], "eval"),
+    ],
+)
+def test_a_shell_completes_commands_presets_and_keys(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch, line: list[str], wanted: str
+) -> None:
+    monkeypatch.setenv("_ROOKERY_COMPLETE", "complete_bash")
+    monkeypatch.setenv("COMP_WORDS", " ".join(["rookery", *line]))
+    monkeypatch.setenv("COMP_CWORD", str(len(line)))
+    _, out, _ = cli()
+    assert wanted in out.split()
+
+
 # --- train ---
 
 
@@ -128,16 +224,25 @@ def test_train_prints_the_result_the_next_commands_and_last_the_folder(cli: Cli,
     assert re.search(r"steps +300\b", out)
     assert re.search(r"evaluation +\d+\.\d\d ± ", out)
     assert "rookery eval " in out
-    assert "--seed 4" in out
+    assert f"rookery train cartpole-dqn {' '.join(QUICK)} --seed 4" in out.replace("'", "")
     summary = json.loads((tmp_path / "here" / "summary.json").read_text())
     assert (summary["status"], summary["steps"]) == ("finished", 300)
 
 
 def test_algo_and_env_without_a_preset_train(cli: Cli, tmp_path: Path) -> None:
-    code, out, _ = cli("train", "--algo", "dqn", "--env", "CartPole-v1", *QUICK, "algo.lr=1e-3")
+    code, out, _ = cli("train", "--algo", "dqn", "--env", "CartPole-v1", *QUICK, "algo.lr=1e-3", "run.seed=2")
     assert code == 0
+    assert "run.seed=3 --algo dqn --env CartPole-v1\n" in out, "next: repeats the user's own form"
     folder = Path(out.rstrip().splitlines()[-1].removeprefix("run: "))
     assert (tmp_path / folder).resolve().parent == (tmp_path / "runs").resolve()
+
+
+def test_an_algorithm_and_an_env_are_understood_in_either_order(cli: Cli) -> None:
+    for words in (["ppo", "CartPole-v1"], ["CartPole-v1", "ppo"]):
+        code, out, err = cli("config", "show", *words, "--json")
+        assert code == 0, err
+        config = json.loads(out)
+        assert (config["algo"]["name"], config["env"]["id"]) == ("ppo", "CartPole-v1")
 
 
 def test_a_yaml_file_trains_and_its_import_sees_modules_beside_it(cli: Cli, tmp_path: Path) -> None:
@@ -208,7 +313,8 @@ def test_a_run_is_resumed_with_a_higher_limit_and_nothing_else_changed(cli: Cli,
     assert cli("train", "cartpole-dqn", *QUICK, "--out", "here")[0] == 0
     code, _, err = cli("train", "--resume", "here", "algo.gamma=0.5")
     assert code == 2
-    assert "algo.gamma" in err
+    assert "so it cannot change algo.gamma (0.99 in the run, 0.5 now)" in err
+    assert len(err.splitlines()) == 1
     code, out, _ = cli("train", "--resume", "here", "train.max_steps=400")
     assert code == 0
     assert re.search(r"steps +400\b", out)

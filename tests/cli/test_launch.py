@@ -209,6 +209,16 @@ def test_one_node_is_a_head_alone_and_names_are_those_of_kubernetes(said, tmp_pa
     assert yaml.safe_load((tmp_path / "submitted apply -f -").read_text()) == tree
 
 
+@pytest.mark.parametrize(
+    ("words", "pods"), [(["pool.workers=3"], 0), (["pool.workers=4"], 1), (["pool.workers=8", "--cpus", "3"], 2)]
+)
+def test_a_rayjob_has_as_many_pods_as_its_collectors_need(said, words, pods):
+    code, out, err = said("launch", "k8s", "cartpole-ppo", *words, *RAYJOB, "--dry-run")
+    assert code == 0, err
+    groups = yaml.safe_load(out)["spec"]["rayClusterSpec"].get("workerGroupSpecs", [])
+    assert [group["replicas"] for group in groups] == [pods] * bool(pods)
+
+
 # --- what is refused before it waits in a queue ---
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from faults.attacks import Killer, workers_killed
-from faults.commands import command, environment, quick
+from faults.commands import command, environment, in_process, quick
 from faults.numbered import Rows
 from rookery import Trainer, load_config
 from rookery.core.errors import EnvError
@@ -156,3 +156,14 @@ def test_cartpole_is_learnt_on_ray_though_nodes_come_and_go():
     assert told["reason"].startswith("eval/return_mean")
     assert told["changes"] >= 2
     assert told["renewals"] >= 1
+
+
+@pytest.mark.slow
+def test_every_worker_of_a_pool_has_a_log_of_its_own(tmp_path):
+    words = quick("ppo", "pool=process", "pool.workers=2", "train.max_steps=256", "log.sinks=[csv]")
+    done = in_process("train", *words, "--env", "CartPole-v1", "--out", "run", folder=tmp_path)
+    assert done.code == 0, done.err
+    for worker in (0, 1):
+        text = (tmp_path / "run" / f"log-worker-{worker}.txt").read_text()
+        assert f"worker {worker} begins, process" in text
+    assert "steps" in (tmp_path / "run" / "metrics.csv").read_text().splitlines()[0]

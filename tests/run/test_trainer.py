@@ -1,6 +1,7 @@
 """The trainer and the experiment around it: reports, callbacks, evaluation, goals, the handles for users."""
 
 import json
+import os
 import shutil
 
 import gymnasium
@@ -16,6 +17,7 @@ from rookery import (
     ConfigError,
     Experiment,
     Trainer,
+    UsageError,
     load_config,
     load_policy,
     register,
@@ -473,3 +475,30 @@ def test_a_round_of_a_replay_is_what_an_update_waits_for(per_step, num, rows):
     assert seen[-1][0] == 400  # a last round is only as long as there are steps left
     for steps, updates in seen:
         assert updates == int(max(0, steps - 48) * per_step + 1e-9)
+
+
+def test_functions_are_called_with_every_env_and_worker():
+    trainer = Trainer(config(pool={"workers": 2}))
+    trainer.round()
+    factor = 3
+    before = trainer.exact()
+    assert trainer.foreach_env(lambda env: env.unwrapped.optimum * factor) == [3.0] * 4
+    assert before is True
+    assert "foreach_env" in str(trainer.exact())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "words", [["env.workers=subprocess", "env.workers.processes=2"], ["pool=process", "pool.workers=2"]]
+)
+def test_lambdas_travel_to_other_processes(words):
+    words = [*words, "env.engine=gymnasium", "env.num=2", "learning.mode=eager", "log.sinks=[]", "store.min_fill=100"]
+    with Trainer(load_config(algo="dqn", env="CartPole-v1", overrides=words)) as trainer:
+        trainer.round()
+        count = len(trainer.foreach_env("gravity"))
+        pids = trainer.foreach_env(lambda env, more: (os.getpid(), env.unwrapped.gravity + more), more=1)
+        assert [round(gravity, 1) for _, gravity in pids] == [10.8] * count
+        assert os.getpid() not in {pid for pid, _ in pids}
+        assert trainer.foreach_worker(lambda collector: collector.index) == list(range(trainer.config.pool.workers))
+        with pytest.raises(UsageError, match="cannot be sent to the workers"):
+            trainer.foreach_env(lambda env: (env, trainer.meters))

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import csv
 import io
 import json
+import math
 
 import pytest
 
-from rookery.run.report.sinks import Background, JsonLines, Sink, TensorBoard
+from rookery.run.report.sinks import Background, CsvFile, JsonLines, Sink, TensorBoard
 from rookery.run.report.sinks.console import Console
 from rookery.testing.sink import SinkContract
 
@@ -32,6 +34,35 @@ class TestJsonLines(SinkContract):
 
     def written(self, folder):
         return lines(folder)
+
+
+class TestCsv(SinkContract):
+    def make(self):
+        return CsvFile()
+
+    def written(self, folder):
+        return [int(row["steps"]) for row in rows_of(folder)]
+
+    def test_a_metric_that_comes_later_gets_a_column_of_its_own(self, tmp_path):
+        sink = self.make()
+        sink.open(tmp_path, None)
+        for record in (
+            {"steps": 1, "a": 0.5},
+            {"steps": 2, "b": "two, or\nthree"},
+            {"steps": 3, "a": math.nan, "b": 1},
+        ):
+            sink.report(record)
+        sink.close()
+        assert rows_of(tmp_path) == [
+            {"steps": "1", "a": "0.5", "b": ""},
+            {"steps": "2", "a": "", "b": "two, or\nthree"},
+            {"steps": "3", "a": "", "b": "1"},
+        ]
+
+
+def rows_of(folder):
+    with open(folder / "metrics.csv", newline="") as file:
+        return list(csv.DictReader(file))
 
 
 class TestBackground(SinkContract):

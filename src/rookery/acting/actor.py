@@ -36,9 +36,14 @@ class Messages(dict[str, Message]):
 class Actor:
     """`act(obs) → {"action", …}` for B seats at once.
 
-    `outputs(reader, obs, state, first) → (dict of tensors, state)` is the algorithm's; `reader` gives it the
-    networks. `memory` is the spec of one seat's hidden state, None for a feed-forward model; what was input to the
-    step is then returned as "state".
+    With memory, what was input to the step is returned as "state".
+
+    Args:
+        outputs: (reader, obs, state, first) → (dict of tensors, state); the algorithm's.
+        rule: how these outputs become an action.
+        reader: gives `outputs` the networks, as `s` does in an update.
+        device: where the networks are.
+        memory: spec of one seat's hidden state; None for a feed-forward model.
     """
 
     def __init__(
@@ -115,6 +120,18 @@ class Actor:
         if first is not None and np.any(first):
             self.memory.reset(np.flatnonzero(first) if seats is None else np.asarray(seats)[np.asarray(first)])
         return self.memory.take(seats)
+
+    def peek(self, rows: int, first: Any = None) -> Tree:
+        """The state that would be input to the next step; nothing changes. None without memory."""
+        if self.memory_spec is None:
+            return None
+        memory = (
+            self.memory if self.memory is not None and self.memory.seats == rows else Memory(self.memory_spec, rows)
+        )
+        state = memory.take()
+        if first is not None:
+            tree_map(lambda part: part.__setitem__(np.asarray(first, bool), 0), state)
+        return state
 
     def _by_torch(self, arrays: Tree, first: Any) -> tuple[Arrays, Tree]:
         inputs = self._tensors(arrays)

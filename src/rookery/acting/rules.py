@@ -10,7 +10,8 @@ Numpy and small kernels: torch's dispatch would cost more than the maths.
     squashed Gaussian  a = tanh(μ + σ ε) in [−1, 1]; the env gets it rescaled to its bounds
 
 Every rule: `rule(outputs, rng, knobs, mask, greedy) → {"action": …, "logp": …}`; outputs are never modified in place.
-The drawn numbers do not depend on the mask, so a mask never shifts the stream.
+The drawn numbers do not depend on the mask, so a mask never shifts the stream. A rule that draws from a distribution
+can give it to whoever looks at a policy: `distribution(outputs, knobs, mask)`, in torch's words.
 """
 
 from __future__ import annotations
@@ -20,12 +21,17 @@ from collections.abc import Mapping
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
+import torch
+from torch import distributions as dist
 
 from rookery.core.errors import ConfigError
 from rookery.core.spec import Leaf, describe
+from rookery.equations.distributions import legal as legal_choices
+from rookery.equations.distributions import masked_logits
 from rookery.kernels import act as kernels
 
 Arrays = dict[str, np.ndarray]
+Tensors = Mapping[str, torch.Tensor]
 CHOSEN, BEST = "q_chosen", "q_best"  # what `EpsilonGreedy.tell` adds to the action
 _LOG_2PI = math.log(2 * math.pi)
 
@@ -113,6 +119,16 @@ class EpsilonGreedy:
         column = self.column + np.arange(n)
         return epsilon ** (1.0 + self.spread * column / (total - 1))
 
+    def distribution(self, out: Tensors, knobs: Mapping[str, float], mask: Any) -> dist.Distribution:
+        """ε-greedy probabilities over the legal actions."""
+        q = masked_logits(out["q"], mask)
+        choices = torch.ones_like(q) if mask is None else legal_choices(mask).float()
+        rows = q.shape[:-1]  # [N], or [] of one observation
+        epsilon = np.broadcast_to(np.float32(self.epsilon(knobs["epsilon"], math.prod(rows))), rows or (1,))
+        explored = torch.from_numpy(epsilon.reshape(*rows, 1).copy())
+        best = torch.nn.functional.one_hot(q.argmax(-1), q.shape[-1])
+        return dist.Categorical(probs=(1 - explored) * best + explored * choices / choices.sum(-1, keepdim=True))
+
     def to_env(self, action: np.ndarray) -> np.ndarray:
         return action
 
@@ -163,6 +179,15 @@ class Categorical:
         actions, logps = zip(*heads)
         return {"action": np.stack(actions, -1), "logp": np.stack(logps).sum(0)}
 
+    def distribution(self, out: Tensors, knobs: Mapping[str, float], mask: Any) -> Any:
+        """One categorical, or one per head."""
+        masks = [None] * len(self.sizes) if mask is None else mask.split(self.sizes, -1)
+        heads = [
+            dist.Categorical(logits=masked_logits(logits, part))
+            for logits, part in zip(out["logits"].split(self.sizes, -1), masks)
+        ]
+        return heads[0] if self.single else heads
+
     def to_env(self, action: np.ndarray) -> np.ndarray:
         return action
 
@@ -197,6 +222,10 @@ class Bernoulli:
         logp = (-np.logaddexp(0, -signed)).sum(-1).astype(np.float32)
         return {"action": action.reshape(len(logits), *self.shape), "logp": logp}
 
+    def distribution(self, out: Tensors, knobs: Mapping[str, float], mask: Any) -> dist.Distribution:
+        logits = shaped(out["logits"], self.shape)
+        return dist.Independent(dist.Bernoulli(logits=logits), len(self.shape))
+
     def to_env(self, action: np.ndarray) -> np.ndarray:
         return action
 
@@ -218,6 +247,11 @@ class Gaussian:
         logp = (-0.5 * eps**2 - log_std - 0.5 * _LOG_2PI).sum(-1)
         action = mean + np.exp(log_std) * eps
         return {"action": action.reshape(len(mean), *self.shape), "logp": logp.astype(np.float32)}
+
+    def distribution(self, out: Tensors, knobs: Mapping[str, float], mask: Any) -> dist.Distribution:
+        """Before it is clipped to the env's bounds."""
+        mean, log_std = (shaped(out[name], self.shape) for name in ("mean", "log_std"))
+        return dist.Independent(dist.Normal(mean, log_std.exp()), len(self.shape))
 
     def to_env(self, action: np.ndarray) -> np.ndarray:
         return np.clip(action, self.low, self.high)
@@ -253,6 +287,15 @@ class SquashedGaussian:
             action = np.tanh(mean + np.exp(out["log_std"]) * self.noise(mean.shape, rng))
         return {"action": action.reshape(len(mean), *self.shape)}
 
+    def distribution(self, out: Tensors, knobs: Mapping[str, float], mask: Any) -> dist.Distribution:
+        """Of the action as the env gets it."""
+        mean, log_std = (shaped(out[name], self.shape) for name in ("mean", "log_std"))
+        base = dist.Independent(dist.Normal(mean, log_std.exp()), len(self.shape))
+        middle, half = torch.from_numpy(self.middle), torch.from_numpy(self.half)
+        to_env = dist.AffineTransform(middle, half, event_dim=len(self.shape))
+        squash = dist.IndependentTransform(dist.TanhTransform(cache_size=1), len(self.shape))
+        return dist.TransformedDistribution(base, [squash, to_env])
+
     def noise(self, shape: tuple[int, ...], rng: np.random.Generator) -> np.ndarray:
         """ε of actions of this shape [B, d], standard normal."""
         return rng.standard_normal(shape, dtype=np.float32)
@@ -264,6 +307,11 @@ class SquashedGaussian:
         """Beyond the bounds: at the bound. A dimension without room (low = high) is 0."""
         room = np.where(self.half > 0, self.half, np.float32(1.0))
         return np.clip((action - self.middle) / room, -1.0, 1.0)
+
+
+def shaped(rows: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
+    """[…, d] as the space has it, […, *shape]."""
+    return rows.reshape(*rows.shape[:-1], *shape)
 
 
 def rule_for(action_spec: Any) -> Rule:

@@ -31,6 +31,7 @@ from rookery.equations.rollouts import as_rows, as_sequences, corrected, shuffle
 from rookery.equations.value import mean_valid, squared
 from rookery.learning.learner import Learner, Outputs
 from rookery.learning.optim import Adam, GradConfig, Optimiser
+from rookery.learning.update_types import UpdateBatch, UpdateState
 from rookery.nets import ActorCritic
 from rookery.nets.policy import memory_spec
 
@@ -89,12 +90,6 @@ class APPO(OnPolicy):
             ]
         return []
 
-    @classmethod
-    def updates_of(cls, config: Any, steps: int | None) -> int | None:
-        together = 1 if config.pool.mode == "async" else config.pool.workers
-        batches = None if steps is None else steps // (config.env.num * together * config.algo.rollout)
-        return None if batches is None else batches * config.algo.epochs * config.algo.minibatches
-
     def networks(self) -> dict[str, nn.Module]:
         c = self.config
         ac = ActorCritic(self.obs_spec, self.action_spec, self.model, shared=c.shared, log_std=c.log_std)
@@ -128,7 +123,7 @@ class APPO(OnPolicy):
             for part in shuffled(rows, self.config.minibatches, rng, axis):
                 yield learner.step(part)
 
-    def update(self, s: Any, b: Any) -> dict[str, Tensor]:
+    def update(self, s: UpdateState, b: UpdateBatch) -> dict[str, Tensor]:
         c, leaf = self.config, self.action_spec
 
         def loss(ac: Any) -> tuple[Tensor, dict[str, Tensor]]:

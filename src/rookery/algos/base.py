@@ -17,13 +17,14 @@ from torch import Tensor, nn
 from rookery.acting.rules import Rule
 from rookery.algos.choice import instead, remembering
 from rookery.core.config.section import Section
-from rookery.core.errors import ConfigError
+from rookery.core.errors import ConfigError, UsageError
 from rookery.core.schedule import Schedule, until
 from rookery.core.spec import Leaf, describe, mask_of
 from rookery.core.tree import Tree
 from rookery.data.replay.sequences import Window
 from rookery.learning.learner import Learner, Outputs
 from rookery.learning.optim import Optimiser
+from rookery.learning.update_types import UpdateBatch, UpdateState
 
 Positive = Annotated[int, Field(ge=1)]
 Share = Annotated[float, Field(ge=0, le=1)]
@@ -40,6 +41,7 @@ class AlgoConfig(Section):
     absent: ClassVar[dict[str, Any]] = {
         "n_step": 1,
         "rollout": 1,
+        "epochs": 1,
         "minibatches": None,
         "sequence": None,
         "rescale": None,
@@ -63,13 +65,13 @@ class AlgoConfig(Section):
         return self
 
 
-def most(limit: int | None, planned: int | None) -> int:
-    """The smaller of two numbers of updates that may be unlimited."""
-    return min((n for n in (limit, planned) if n is not None), default=0)
-
-
 class Algorithm:
-    """Base of all algorithms; at most one class stands between: `OnPolicy` for rollouts, C51 for Rainbow."""
+    """Base of all algorithms; at most one class stands between: `OnPolicy` for rollouts, C51 for Rainbow.
+
+    Args:
+        config, model: the sections `algo` (of the class `Config`) and `model`.
+        obs_spec, action_spec: of one observation as networks see it, frames stacked, and of one action.
+    """
 
     name: ClassVar[str]
     Config: ClassVar[type[AlgoConfig]] = AlgoConfig
@@ -126,20 +128,24 @@ class Algorithm:
     @classmethod
     def planned_updates(cls, config: Any) -> int:
         """Updates that a full run of this config will do; decides whether compiling pays."""
-        return most(config.train.max_updates, cls.updates_of(config, config.train.max_steps))
+        planned = config.train.max_updates, cls.updates_of(config, config.train.max_steps)
+        return min((n for n in planned if n is not None), default=0)
 
     @classmethod
     def updates_of(cls, config: Any, steps: int | None) -> int | None:
         """Updates that so many env steps bring; None: no limit on either."""
-        if steps is None or cls.store_kind != "replay":
+        if steps is None:
             return None
-        return int(max(steps - config.store.min_fill, 0) * config.store.updates_per_step)
+        if cls.store_kind == "replay":
+            return int(max(steps - config.store.min_fill, 0) * config.store.updates_per_step)
+        together = 1 if config.pool.mode == "async" else config.pool.workers  # workers whose rollouts are one batch
+        rounds = steps // (config.env.num * together * config.algo.rollout)
+        return rounds * config.algo.epochs * (config.algo.minibatches or 1)
 
     @property
     def rows(self) -> int | None:
         """Env steps per env and round; None: as many as an update waits for."""
-        rows: int | None = self.config.rollout
-        return rows
+        return self.config.rollout
 
     def networks(self) -> dict[str, nn.Module]:
         """Fresh networks by name; called once, with seeded global generators."""
@@ -162,9 +168,15 @@ class Algorithm:
         """How the outputs become an action, for the collector whose first of `columns` columns is `column`."""
         raise TypeError(f"{type(self).__name__} defines no rule()")
 
-    def outputs(self, s: Any, obs: Tree, state: Any, first: Any) -> tuple[dict[str, Tensor], Any]:
+    def outputs(self, s: UpdateState, obs: Tree, state: Any, first: Any) -> tuple[dict[str, Tensor], Any]:
         """What the rule sees: outputs of the acting network, and its next state (feed-forward: unchanged)."""
         raise TypeError(f"{type(self).__name__} defines no outputs()")
+
+    def expected_return(self, s: UpdateState, obs: Tree, state: Any) -> Tensor:
+        """What `Policy.values` tells: Q(s, ·) [B, A] of algorithms that act by it; others say where their V or Q is."""
+        if (q := self.outputs(s, obs, state, None)[0].get("q")) is None:
+            raise UsageError(f"algo.name={self.name} learns no value of an observation, so there is none to look at")
+        return q
 
     def memory(self) -> Tree:
         """Spec of one seat's hidden state; None without memory."""
@@ -174,11 +186,11 @@ class Algorithm:
         """The sequences it learns from; None: single steps."""
         return None
 
-    def prepare(self, s: Any, b: Any) -> dict[str, Tree]:
+    def prepare(self, s: UpdateState, b: UpdateBatch) -> dict[str, Tree]:
         """Once per sampled batch, without gradient: advantages, fixed targets."""
-        return dict(b)
+        return {name: b[name] for name in b}
 
-    def move_target(self, s: Any, b: Any) -> None:
+    def move_target(self, s: UpdateState, b: UpdateBatch) -> None:
         """target ← (1 − τ) target + τ source: the update of algorithms with `algo.target_every`."""
         for target, source in self.targets.items():
             s.follow(target, source, self.config.tau)

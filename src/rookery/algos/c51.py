@@ -27,6 +27,7 @@ from rookery.core.tree import Tree
 from rookery.equations.distributional import atoms, kl_divergence, pick_row, project
 from rookery.equations.value import greedy_action, weighted_mean
 from rookery.learning.optim import Adam, Optimiser
+from rookery.learning.update_types import UpdateBatch, UpdateState
 from rookery.nets.distributional import AtomNetwork
 
 
@@ -90,7 +91,7 @@ class C51(Algorithm):
         c = self.config
         return (probability * atoms(c.v_min, c.v_max, c.atoms, probability.device)).sum(-1)
 
-    def update(self, s: Any, b: Any) -> dict[str, Tensor]:
+    def update(self, s: UpdateState, b: UpdateBatch) -> dict[str, Tensor]:
         c = self.config
         p_next = s.q_target(b.next_obs).softmax(-1)  # [B, A, atoms]
         chooser = self._mean(s.q(b.next_obs).softmax(-1) if c.double else p_next)

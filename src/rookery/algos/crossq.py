@@ -31,6 +31,7 @@ from rookery.core.tree import Tree, tree_map
 from rookery.equations.soft import squashed_sample, temperature_loss
 from rookery.equations.value import squared, weighted_mean
 from rookery.learning.optim import Adam, Optimiser
+from rookery.learning.update_types import UpdateBatch, UpdateState
 from rookery.nets import BatchRenorm, Critic, Ensemble, Scalar, SquashedPolicy
 from rookery.nets.config import BatchRenormLayer
 from rookery.nets.layers import with_renorm
@@ -107,7 +108,10 @@ class CrossQ(Algorithm):
         mean, log_std = s.policy(obs)
         return {"mean": mean, "log_std": log_std}, state
 
-    def update(self, s: Any, b: Any) -> dict[str, Tensor]:
+    def expected_return(self, s: Any, obs: Tree, state: Any) -> Tensor:
+        return s.q.least(obs, s.policy(obs)[0].tanh())
+
+    def update(self, s: UpdateState, b: UpdateBatch) -> dict[str, Tensor]:
         rows = len(b.reward)
         taken, alpha = b.action.reshape(rows, self.width), s.log_alpha().exp()
         next_action, next_logp = squashed_sample(s.policy(b.next_obs), s.normal(rows, self.width))
@@ -122,7 +126,7 @@ class CrossQ(Algorithm):
         numbers = {"alpha": alpha, "q_mean": out["q"].mean(), "target_mean": out["y"].mean()}
         return numbers | {"priority": (out["y"] - out["q"]).abs()}
 
-    def update_policy(self, s: Any, b: Any) -> dict[str, Tensor]:
+    def update_policy(self, s: UpdateState, b: UpdateBatch) -> dict[str, Tensor]:
         alpha, eps = s.log_alpha().exp(), s.normal(len(b.reward), self.width)
 
         def loss(policy: Any) -> tuple[Tensor, Tensor]:

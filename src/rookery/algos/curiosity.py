@@ -35,6 +35,7 @@ from rookery.equations.returns import gae, successor_values, vtrace
 from rookery.equations.rollouts import Rows, successors
 from rookery.equations.value import mean_valid, squared
 from rookery.learning.optim import Optimiser
+from rookery.learning.update_types import UpdateBatch, UpdateState
 from rookery.nets.curiosity import Distillation, Dynamics
 from rookery.nets.normalise import observe
 
@@ -135,7 +136,7 @@ class Curiosity:
         inverse = -logp_entropy(leaf.kind, leaf.sizes, action_params, action)[0]
         return {"forward": squared(predicted - wanted).sum(-1), "inverse": inverse}
 
-    def update(self, s: Any, b: Any) -> dict[str, Tensor]:
+    def update(self, s: UpdateState, b: UpdateBatch) -> dict[str, Tensor]:
         """The bonus's networks learn; b has rows of `prepare`."""
         c = self.config
         if c is None:

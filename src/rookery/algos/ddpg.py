@@ -26,6 +26,7 @@ from rookery.core.schedule import Schedule
 from rookery.core.tree import Tree
 from rookery.equations.value import squared, weighted_mean
 from rookery.learning.optim import Adam, GradConfig, Optimiser
+from rookery.learning.update_types import UpdateBatch, UpdateState
 from rookery.nets import Critic, DeterministicPolicy
 
 
@@ -90,7 +91,10 @@ class DDPG(Algorithm):
     def outputs(self, s: Any, obs: Tree, state: Any, first: Any) -> tuple[dict[str, Tensor], Any]:
         return {"action": s.policy(obs)}, state
 
-    def update(self, s: Any, b: Any) -> dict[str, Tensor]:
+    def expected_return(self, s: Any, obs: Tree, state: Any) -> Tensor:
+        return s.q(obs, s.policy(obs))
+
+    def update(self, s: UpdateState, b: UpdateBatch) -> dict[str, Tensor]:
         c, taken = self.config, b.action.reshape(len(b.reward), math.prod(self.action_spec.shape))
         y = b.reward + b.discount * s.q_target(b.next_obs, s.policy_target(b.next_obs))
 

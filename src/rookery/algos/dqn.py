@@ -26,6 +26,7 @@ from rookery.core.tree import Tree
 from rookery.equations.td import td_loss
 from rookery.equations.value import double_q, max_q
 from rookery.learning.optim import Adam, Optimiser
+from rookery.learning.update_types import UpdateBatch, UpdateState
 from rookery.nets import QNetwork
 
 
@@ -68,7 +69,7 @@ class DQN(Algorithm):
     def outputs(self, s: Any, obs: Tree, state: Any, first: Any) -> tuple[dict[str, Tensor], Any]:
         return {"q": s.q(obs)}, state
 
-    def update(self, s: Any, b: Any) -> dict[str, Tensor]:
+    def update(self, s: UpdateState, b: UpdateBatch) -> dict[str, Tensor]:
         c, mask = self.config, mask_of(b.next_obs)
         q_next = s.q_target(b.next_obs)
         value = double_q(s.q(b.next_obs), q_next, mask) if c.double else max_q(q_next, mask)

@@ -30,6 +30,7 @@ from rookery.core.tree import Tree
 from rookery.equations.distributional import fraction_gradient, moved, pick_row, quantile_loss, quantile_results
 from rookery.equations.value import greedy_action, weighted_mean
 from rookery.learning.optim import Adam, Optimiser, RMSprop
+from rookery.learning.update_types import UpdateBatch, UpdateState
 from rookery.nets.distributional import Fractions, QuantileFunction
 
 
@@ -90,7 +91,7 @@ class FQF(Algorithm):
         """Q(s, ·) [..., A]."""
         return (tau.diff().unsqueeze(-2) * q.quantiles(features, middle)).sum(-1)
 
-    def update(self, s: Any, b: Any) -> dict[str, Tensor]:
+    def update(self, s: UpdateState, b: UpdateBatch) -> dict[str, Tensor]:
         c, judge, online = self.config, s.q_target, s.q
         seen, seen_next, after = online.features(b.obs), online.features(b.next_obs), judge.features(b.next_obs)
         _, tau, middle = s.fraction(seen)

@@ -33,6 +33,7 @@ from rookery.equations.rollouts import as_rows, as_sequences, corrected
 from rookery.equations.value import mean_valid, squared
 from rookery.learning.learner import Learner, Outputs
 from rookery.learning.optim import Adam, GradConfig, Optimiser, RMSprop
+from rookery.learning.update_types import UpdateBatch, UpdateState
 from rookery.nets import ActorCritic
 from rookery.nets.policy import memory_spec
 
@@ -76,11 +77,6 @@ class IMPALA(OnPolicy):
         "explained_variance": "1 − Var(v − V) / Var(v): 1 is a perfect critic, 0 a constant one",
     } | CURIOSITY_METRICS
 
-    @classmethod
-    def updates_of(cls, config: Any, steps: int | None) -> int | None:
-        together = 1 if config.pool.mode == "async" else config.pool.workers
-        return None if steps is None else steps // (config.env.num * together * config.algo.rollout)
-
     def networks(self) -> dict[str, nn.Module]:
         c = self.config
         ac = ActorCritic(self.obs_spec, self.action_spec, self.model, shared=c.shared, log_std=c.log_std)
@@ -108,7 +104,7 @@ class IMPALA(OnPolicy):
     def learn(self, learner: Learner, batch: dict[str, Tree], rng: np.random.Generator) -> Iterator[list[Outputs]]:
         yield learner.step(learner.prepare(batch))
 
-    def update(self, s: Any, b: Any) -> dict[str, Tensor]:
+    def update(self, s: UpdateState, b: UpdateBatch) -> dict[str, Tensor]:
         c, leaf = self.config, self.action_spec
 
         def loss(ac: Any) -> tuple[Tensor, dict[str, Tensor]]:

@@ -30,6 +30,7 @@ from rookery.core.tree import Tree
 from rookery.equations.distributional import Risk, distort, midpoints, moved, pick_row, quantile_loss, quantile_results
 from rookery.equations.value import greedy_action
 from rookery.learning.optim import Adam, Optimiser
+from rookery.learning.update_types import UpdateBatch, UpdateState
 from rookery.nets.distributional import QuantileFunction
 
 
@@ -104,7 +105,7 @@ class IQN(Algorithm):
         c = self.config
         return q.quantiles(features, distort(midpoints(c.acting_samples, features.device), c.risk, c.eta)).mean(-1)
 
-    def update(self, s: Any, b: Any) -> dict[str, Tensor]:
+    def update(self, s: UpdateState, b: UpdateBatch) -> dict[str, Tensor]:
         c, rows = self.config, len(b.reward)
         tau, tau_target = s.uniform(rows, c.samples), s.uniform(rows, c.target_samples)
         judge = s.q_target

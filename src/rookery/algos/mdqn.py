@@ -23,6 +23,7 @@ from rookery.core.tree import Tree
 from rookery.equations.td import td_loss
 from rookery.equations.value import munchausen_bonus, soft_value
 from rookery.learning.optim import Adam, Optimiser
+from rookery.learning.update_types import UpdateBatch, UpdateState
 from rookery.nets import QNetwork
 
 
@@ -67,7 +68,7 @@ class MDQN(Algorithm):
     def outputs(self, s: Any, obs: Tree, state: Any, first: Any) -> tuple[dict[str, Tensor], Any]:
         return {"q": s.q(obs)}, state
 
-    def update(self, s: Any, b: Any) -> dict[str, Tensor]:
+    def update(self, s: UpdateState, b: UpdateBatch) -> dict[str, Tensor]:
         c, judge = self.config, s.q_target
         bonus = c.alpha * munchausen_bonus(judge(b.obs), b.action, c.temperature, c.floor, mask_of(b.obs))
         value = soft_value(judge(b.next_obs), c.temperature, mask_of(b.next_obs))

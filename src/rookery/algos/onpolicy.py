@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from torch import Tensor
+
 from rookery.acting.rules import Rule, rule_for
 from rookery.algos.base import Algorithm
 from rookery.algos.curiosity import Curiosity
@@ -22,6 +24,14 @@ class OnPolicy(Algorithm):
     def __init__(self, config: Any, obs_spec: Tree, action_spec: Tree, model: Any):
         super().__init__(config, obs_spec, action_spec, model)
         self.curiosity = Curiosity(config.curiosity, obs_spec, action_spec, model)
+
+    def expected_return(self, s: Any, obs: Tree, state: Any) -> Tensor:
+        """V(s), of the network `value` or of the critic in `ac`."""
+        if (critic := getattr(s, "value", None)) is not None:
+            return critic(obs)
+        if (ac := getattr(s, "ac", None)) is not None:
+            return ac.value(obs) if state is None else ac.step(obs, state)[1]
+        return super().expected_return(s, obs, state)
 
     def rule(self, column: int = 0, columns: int | None = None) -> Rule:
         return rule_for(self.action_spec)

@@ -33,6 +33,7 @@ from rookery.equations.rollouts import as_rows, judged, shuffled, values_of
 from rookery.equations.value import mean_valid, squared
 from rookery.learning.learner import Learner, Outputs
 from rookery.learning.optim import Adam, GradConfig, Optimiser
+from rookery.learning.update_types import UpdateBatch, UpdateState
 from rookery.nets import ActorCritic, Value
 
 
@@ -96,11 +97,11 @@ class PPG(OnPolicy):
 
     @classmethod
     def updates_of(cls, config: Any, steps: int | None) -> int | None:
-        c, rows = config.algo, config.env.num * config.pool.workers * config.algo.rollout
-        if steps is None:
+        c, policy = config.algo, super().updates_of(config, steps)
+        if policy is None:
             return None
-        auxiliary = steps // rows // c.phase * c.auxiliary_epochs * c.auxiliary_minibatches
-        return steps // rows * c.epochs * c.minibatches + auxiliary
+        phases = policy // (c.epochs * c.minibatches) // c.phase
+        return policy + phases * c.auxiliary_epochs * c.auxiliary_minibatches
 
     def networks(self) -> dict[str, nn.Module]:
         policy = ActorCritic(self.obs_spec, self.action_spec, self.model, shared=True, log_std=self.config.log_std)
@@ -140,7 +141,7 @@ class PPG(OnPolicy):
             for part in shuffled(whole, c.auxiliary_minibatches, rng):
                 yield learner.step(part, "auxiliary")
 
-    def update(self, s: Any, b: Any) -> dict[str, Tensor]:
+    def update(self, s: UpdateState, b: UpdateBatch) -> dict[str, Tensor]:
         leaf = self.action_spec
 
         def loss(policy: Any) -> tuple[Tensor, dict[str, Tensor]]:

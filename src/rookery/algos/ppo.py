@@ -34,6 +34,7 @@ from rookery.equations.rollouts import as_rows, as_sequences, judged, shuffled
 from rookery.equations.value import mean_valid
 from rookery.learning.learner import Learner, Outputs
 from rookery.learning.optim import Adam, GradConfig, Optimiser
+from rookery.learning.update_types import UpdateBatch, UpdateState
 from rookery.nets import ActorCritic
 from rookery.nets.policy import memory_spec
 
@@ -102,11 +103,6 @@ class PPO(OnPolicy):
             ]
         return []
 
-    @classmethod
-    def updates_of(cls, config: Any, steps: int | None) -> int | None:
-        rows = config.env.num * config.pool.workers * config.algo.rollout
-        return None if steps is None else steps // rows * config.algo.epochs * config.algo.minibatches
-
     def networks(self) -> dict[str, nn.Module]:
         c = self.config
         ac = ActorCritic(self.obs_spec, self.action_spec, self.model, shared=c.shared, log_std=c.log_std)
@@ -141,7 +137,7 @@ class PPO(OnPolicy):
             if c.target_kl is not None and out[0].metrics["kl"] > c.target_kl:
                 return
 
-    def update(self, s: Any, b: Any) -> dict[str, Tensor]:
+    def update(self, s: UpdateState, b: UpdateBatch) -> dict[str, Tensor]:
         c, leaf = self.config, self.action_spec
 
         def loss(ac: Any) -> tuple[Tensor, dict[str, Tensor]]:

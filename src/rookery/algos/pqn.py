@@ -30,6 +30,7 @@ from rookery.equations.rollouts import as_rows, shuffled
 from rookery.equations.value import max_q, mean_valid, pick, squared
 from rookery.learning.learner import Learner, Outputs
 from rookery.learning.optim import Adam, GradConfig, Optimiser
+from rookery.learning.update_types import UpdateBatch, UpdateState
 from rookery.nets import QNetwork
 
 
@@ -79,11 +80,6 @@ class PQN(Algorithm):
             f"{rows} into equal parts. Change algo.minibatches or algo.rollout."
         ]
 
-    @classmethod
-    def updates_of(cls, config: Any, steps: int | None) -> int | None:
-        rows = config.env.num * config.pool.workers * config.algo.rollout
-        return None if steps is None else steps // rows * config.algo.epochs * config.algo.minibatches
-
     def networks(self) -> dict[str, nn.Module]:
         return {"q": QNetwork(self.obs_spec, self.action_spec.sizes[0], self.model, self.config.dueling)}
 
@@ -112,7 +108,7 @@ class PQN(Algorithm):
             for part in shuffled(rows, c.minibatches, rng):
                 yield learner.step(part)
 
-    def update(self, s: Any, b: Any) -> dict[str, Tensor]:
+    def update(self, s: UpdateState, b: UpdateBatch) -> dict[str, Tensor]:
         def loss(q: Any) -> tuple[Tensor, dict[str, Tensor]]:
             q_sa = pick(q(b.obs), b.action)
             td = b.target - q_sa

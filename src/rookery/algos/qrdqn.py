@@ -26,6 +26,7 @@ from rookery.core.tree import Tree
 from rookery.equations.distributional import midpoints, moved, pick_row, quantile_loss, quantile_results
 from rookery.equations.value import greedy_action
 from rookery.learning.optim import Adam, Optimiser
+from rookery.learning.update_types import UpdateBatch, UpdateState
 from rookery.nets.distributional import AtomNetwork
 
 
@@ -73,7 +74,7 @@ class QRDQN(Algorithm):
     def outputs(self, s: Any, obs: Tree, state: Any, first: Any) -> tuple[dict[str, Tensor], Any]:
         return {"q": s.q(obs).mean(-1)}, state
 
-    def update(self, s: Any, b: Any) -> dict[str, Tensor]:
+    def update(self, s: UpdateState, b: UpdateBatch) -> dict[str, Tensor]:
         c = self.config
         after = s.q_target(b.next_obs)  # [B, A, N]
         chooser = s.q(b.next_obs) if c.double else after

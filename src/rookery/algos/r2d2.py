@@ -30,6 +30,7 @@ from rookery.data.replay.sequences import Window
 from rookery.equations.sequences import n_step_targets, sequence_priority
 from rookery.equations.value import double_q, mean_valid, pick, rescale, unscale
 from rookery.learning.optim import Adam, GradConfig, Optimiser
+from rookery.learning.update_types import UpdateBatch, UpdateState
 from rookery.nets import QNetwork
 from rookery.nets.cores import state_spec
 
@@ -108,7 +109,7 @@ class R2D2(Algorithm):
         q, state = s.q.step(obs, state)
         return {"q": q}, state
 
-    def update(self, s: Any, b: Any) -> dict[str, Tensor]:
+    def update(self, s: UpdateState, b: UpdateBatch) -> dict[str, Tensor]:
         c, eps = self.config, self.config.rescale
         k = c.burn_in
         warm, obs, next_obs = (

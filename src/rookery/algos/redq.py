@@ -27,6 +27,7 @@ from rookery.core.tree import Tree
 from rookery.equations.soft import squashed_sample, temperature_loss
 from rookery.equations.value import squared, weighted_mean
 from rookery.learning.optim import Adam, Optimiser
+from rookery.learning.update_types import UpdateBatch, UpdateState
 from rookery.nets import Critic, Ensemble, Scalar, SquashedPolicy
 
 
@@ -96,7 +97,10 @@ class REDQ(Algorithm):
         mean, log_std = s.policy(obs)
         return {"mean": mean, "log_std": log_std}, state
 
-    def update(self, s: Any, b: Any) -> dict[str, Tensor]:
+    def expected_return(self, s: Any, obs: Tree, state: Any) -> Tensor:
+        return s.q(obs, s.policy(obs)[0].tanh()).mean(0)
+
+    def update(self, s: UpdateState, b: UpdateBatch) -> dict[str, Tensor]:
         c, rows = self.config, len(b.reward)
         taken, alpha = b.action.reshape(rows, self.width), s.log_alpha().exp()
         next_action, next_logp = squashed_sample(s.policy(b.next_obs), s.normal(rows, self.width))
@@ -114,7 +118,7 @@ class REDQ(Algorithm):
         numbers = {"alpha": alpha, "q_mean": values.mean(), "q_spread": spread, "target_mean": y.mean()}
         return numbers | {"priority": (y - values).abs().mean(0)}
 
-    def update_policy(self, s: Any, b: Any) -> dict[str, Tensor]:
+    def update_policy(self, s: UpdateState, b: UpdateBatch) -> dict[str, Tensor]:
         alpha, eps = s.log_alpha().exp(), s.normal(len(b.reward), self.width)
 
         def loss(policy: Any) -> tuple[Tensor, Tensor]:

@@ -32,6 +32,7 @@ from rookery.equations.rollouts import as_rows, ends_inside, judged, values_of
 from rookery.equations.value import mean_valid, squared
 from rookery.learning.learner import Learner, Outputs
 from rookery.learning.optim import Adam, GradConfig, Optimiser
+from rookery.learning.update_types import UpdateBatch, UpdateState
 from rookery.nets import Policy, Value
 
 
@@ -69,10 +70,6 @@ class Reinforce(OnPolicy):
         "used": "share of the rollout's steps whose return is known",
     } | CURIOSITY_METRICS
 
-    @classmethod
-    def updates_of(cls, config: Any, steps: int | None) -> int | None:
-        return None if steps is None else steps // (config.env.num * config.pool.workers * config.algo.rollout)
-
     def networks(self) -> dict[str, nn.Module]:
         policy = Policy(self.obs_spec, self.action_spec, self.model, self.config.log_std)
         critic = {"value": Value(self.obs_spec, self.model)} if self.config.baseline else {}
@@ -106,7 +103,7 @@ class Reinforce(OnPolicy):
         if rows["valid"].any():  # else no episode ended: a step would only follow the moments of old gradients
             yield learner.step(rows)
 
-    def update(self, s: Any, b: Any) -> dict[str, Tensor]:
+    def update(self, s: UpdateState, b: UpdateBatch) -> dict[str, Tensor]:
         leaf = self.action_spec
 
         def loss(policy: Any) -> tuple[Tensor, dict[str, Tensor]]:

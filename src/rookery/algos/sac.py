@@ -26,6 +26,7 @@ from rookery.core.tree import Tree
 from rookery.equations.soft import squashed_sample, temperature_loss
 from rookery.equations.value import squared, weighted_mean
 from rookery.learning.optim import Adam, GradConfig, Optimiser
+from rookery.learning.update_types import UpdateBatch, UpdateState
 from rookery.nets import Critic, Ensemble, Scalar, SquashedPolicy
 
 
@@ -112,7 +113,10 @@ class SAC(Algorithm):
         mean, log_std = s.policy(obs)
         return {"mean": mean, "log_std": log_std}, state
 
-    def update(self, s: Any, b: Any) -> dict[str, Tensor]:
+    def expected_return(self, s: Any, obs: Tree, state: Any) -> Tensor:
+        return s.q.least(obs, s.policy(obs)[0].tanh())
+
+    def update(self, s: UpdateState, b: UpdateBatch) -> dict[str, Tensor]:
         rows = len(b.reward)
         taken, alpha = b.action.reshape(rows, self.width), s.log_alpha().exp()
         next_action, next_logp = squashed_sample(s.policy(b.next_obs), s.normal(rows, self.width))

@@ -28,6 +28,7 @@ from rookery.equations.distributions import legal, masked_logits
 from rookery.equations.soft import entropy_of, soft_value
 from rookery.equations.value import pick, squared, weighted_mean
 from rookery.learning.optim import Adam, GradConfig, Optimiser
+from rookery.learning.update_types import UpdateBatch, UpdateState
 from rookery.nets import Ensemble, QNetwork, Scalar
 
 
@@ -94,7 +95,10 @@ class SACDiscrete(Algorithm):
             return self.config.target_entropy * math.log(self.action_spec.sizes[0])
         return self.config.target_entropy * legal(mask).sum(-1).log()
 
-    def update(self, s: Any, b: Any) -> dict[str, Tensor]:
+    def expected_return(self, s: Any, obs: Tree, state: Any) -> Tensor:
+        return s.q.least(obs)
+
+    def update(self, s: UpdateState, b: UpdateBatch) -> dict[str, Tensor]:
         mask, next_mask, alpha = mask_of(b.obs), mask_of(b.next_obs), s.log_alpha().exp()
         next_logp = masked_logits(s.policy(b.next_obs), next_mask).log_softmax(-1)  # [B, A]
         y = b.reward + b.discount * soft_value(s.q_target.least(b.next_obs), next_logp, alpha)

@@ -26,6 +26,7 @@ from rookery.core.schedule import Schedule
 from rookery.core.tree import Tree
 from rookery.equations.value import squared, weighted_mean
 from rookery.learning.optim import Adam, GradConfig, Optimiser
+from rookery.learning.update_types import UpdateBatch, UpdateState
 from rookery.nets import Critic, DeterministicPolicy, Ensemble
 
 
@@ -86,7 +87,10 @@ class TD3(Algorithm):
     def outputs(self, s: Any, obs: Tree, state: Any, first: Any) -> tuple[dict[str, Tensor], Any]:
         return {"action": s.policy(obs)}, state
 
-    def update(self, s: Any, b: Any) -> dict[str, Tensor]:
+    def expected_return(self, s: Any, obs: Tree, state: Any) -> Tensor:
+        return s.q.least(obs, s.policy(obs))
+
+    def update(self, s: UpdateState, b: UpdateBatch) -> dict[str, Tensor]:
         c, rows = self.config, len(b.reward)
         taken = b.action.reshape(rows, self.width)
         noise = (c.smoothing * s.normal(rows, self.width)).clamp(-c.smoothing_clip, c.smoothing_clip)
@@ -100,7 +104,7 @@ class TD3(Algorithm):
         first = s.minimise("q", loss)
         return {"priority": (y - first).abs(), "q_mean": first.mean(), "target_mean": y.mean()}
 
-    def update_policy(self, s: Any, b: Any) -> None:
+    def update_policy(self, s: UpdateState, b: UpdateBatch) -> None:
         s.minimise("policy", lambda policy: -s.q.members[0](b.obs, policy(b.obs)).mean())
         s.follow("q_target", "q", self.config.tau)
         s.follow("policy_target", "policy", self.config.tau)

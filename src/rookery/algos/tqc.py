@@ -29,6 +29,7 @@ from rookery.equations.distributional import midpoints, quantile_huber
 from rookery.equations.soft import squashed_sample, temperature_loss, without_largest
 from rookery.equations.value import weighted_mean
 from rookery.learning.optim import Adam, Optimiser
+from rookery.learning.update_types import UpdateBatch, UpdateState
 from rookery.nets import Critic, Ensemble, Scalar, SquashedPolicy
 
 
@@ -93,7 +94,10 @@ class TQC(Algorithm):
         mean, log_std = s.policy(obs)
         return {"mean": mean, "log_std": log_std}, state
 
-    def update(self, s: Any, b: Any) -> dict[str, Tensor]:
+    def expected_return(self, s: Any, obs: Tree, state: Any) -> Tensor:
+        return s.q(obs, s.policy(obs)[0].tanh()).mean((0, -1))
+
+    def update(self, s: UpdateState, b: UpdateBatch) -> dict[str, Tensor]:
         c, rows = self.config, len(b.reward)
         taken, alpha = b.action.reshape(rows, self.width), s.log_alpha().exp()
         next_action, next_logp = squashed_sample(s.policy(b.next_obs), s.normal(rows, self.width))

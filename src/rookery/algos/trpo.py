@@ -30,6 +30,7 @@ from rookery.equations.value import mean_valid, squared
 from rookery.learning.learner import Learner, Outputs
 from rookery.learning.natural import TrustRegion, natural_step
 from rookery.learning.optim import Adam, GradConfig, Optimiser
+from rookery.learning.update_types import UpdateBatch, UpdateState
 from rookery.nets import Policy, Value
 
 
@@ -83,11 +84,6 @@ class TRPO(OnPolicy):
             return [f"algo.minibatches={c.minibatches} must divide {rows} into equal parts. Change one of them."]
         return []
 
-    @classmethod
-    def updates_of(cls, config: Any, steps: int | None) -> int | None:
-        rows = config.env.num * config.pool.workers * config.algo.rollout
-        return None if steps is None else steps // rows * config.algo.epochs * config.algo.minibatches
-
     def networks(self) -> dict[str, nn.Module]:
         policy = Policy(self.obs_spec, self.action_spec, self.model, self.config.log_std)
         return {"policy": policy, "value": Value(self.obs_spec, self.model)} | self.curiosity.networks()
@@ -135,6 +131,6 @@ class TRPO(OnPolicy):
         numbers |= {"entropy": mean_valid(entropy, valid), "explained_variance": rows["explained"].mean()}
         return Outputs({}, tuple(numbers), torch.stack(list(numbers.values())).cpu().numpy())
 
-    def update(self, s: Any, b: Any) -> dict[str, Tensor]:
+    def update(self, s: UpdateState, b: UpdateBatch) -> dict[str, Tensor]:
         s.minimise("value", lambda value: mean_valid(squared(value(b.obs) - b.target), b.valid))
         return self.curiosity.update(s, b)

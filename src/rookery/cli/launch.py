@@ -6,12 +6,13 @@ import os
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 
-from rookery.cli import recipes, sources
+from rookery.cli import completion, recipes, sources
 from rookery.core.errors import UsageError
 
 if TYPE_CHECKING:
@@ -21,7 +22,9 @@ app = typer.Typer(
     help="Train on a cluster: Slurm, or Kubernetes with KubeRay.", no_args_is_help=True, rich_markup_mode=None
 )
 
-WORDS = typer.Argument(None, metavar="PRESET|KEY=VALUE", help="As for `rookery train`.")
+WORDS = typer.Argument(
+    None, metavar="PRESET|ALGO ENV|KEY=VALUE", help="As for `rookery train`.", autocompletion=completion.words
+)
 FILE = typer.Option(None, "--config", "-c", metavar="FILE", help="A .yaml, or a .py that defines `experiment`.")
 ALGO = typer.Option(None, help="Algorithm, as in `rookery list algos`.")
 ENV = typer.Option(None, help="Env: an id, or package.module:EnvId, which is imported first.")
@@ -81,7 +84,7 @@ def k8s(
     seed: int = SEED,
     name: str = NAME,
     out: str = typer.Option(None, metavar="NAME", help="Folder of the run on the volume. [default: the job's name]"),
-    nodes: int = NODES,
+    nodes: int = typer.Option(None, min=1, help="Pods. [default: as many as pool.workers collectors need]"),
     cpus: int = CPUS,
     gpus: int = GPUS,
     memory: str = MEMORY,
@@ -95,13 +98,15 @@ def k8s(
 ) -> None:
     """Submit a KubeRay RayJob that goes on from its last checkpoint when pods are lost.
 
-    rookery launch k8s cartpole-ppo pool.workers=7 --nodes 2 --image me/rookery:1 --claim runs --dry-run
+    rookery launch k8s cartpole-ppo pool.workers=7 --image me/rookery:1 --claim runs --dry-run
     """
     from rookery.core.config.yaml import write_text
 
     start, config = _described(words, file, algo, env, seed)
     name = _plain(name or _name(words, config))
-    job = recipes.Job(name, start, out or name, nodes, cpus, gpus, memory, hours, _on_gpu(config))
+    job = recipes.Job(name, start, out or name, nodes or 1, cpus, gpus, memory, hours, _on_gpu(config))
+    if nodes is None:
+        job = _with_room(job, config)
     _check_room(job, config, needs_ray=True)
     cluster = recipes.Kubernetes(image, claim, ray_version or _ray_version(), namespace, retries)
     _hand_over(write_text(recipes.rayjob(job, cluster)), ["kubectl", "apply", "-f", "-"], dry_run, "see kubernetes.io")
@@ -127,6 +132,14 @@ def _name(words: list[str] | None, config: Config) -> str:
 
 def _plain(name: str) -> str:
     return "".join(c if c.isalnum() or c in "-_." else "-" for c in name)
+
+
+def _with_room(job: recipes.Job, config: Config) -> recipes.Job:
+    """The job on as few machines as have room for all collectors; on one, if more would not help."""
+    pool = config.pool
+    cpus, gpus = pool.workers * pool.cpus, pool.workers * pool.gpus
+    sizes = (replace(job, nodes=nodes) for nodes in range(1, pool.workers + 2))
+    return next((sized for sized in sizes if sized.room[0] >= cpus and sized.room[1] >= gpus), job)
 
 
 def _on_gpu(config: Config) -> bool:

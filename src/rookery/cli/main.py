@@ -15,14 +15,14 @@ from typing import Any
 import typer
 
 from rookery.cli import cache, check, configs, doctor, evaluate, launch, names, plot, train, verify
+from rookery.core.config.synonyms import keys_for
 from rookery.core.errors import EnvError, RookeryError, UsageError
 from rookery.core.system.command import enduring_streams, exit_place, own_code, stand_somewhere, told_exits
 
 app = typer.Typer(
     name="rookery",
     help="Deep reinforcement learning that is correct by construction, exactly resumable, and fast.",
-    epilog="Start with: rookery train cartpole-ppo",
-    add_completion=False,
+    epilog="Start with: rookery train cartpole-ppo · Completion of names and keys: rookery --install-completion",
     no_args_is_help=True,
     rich_markup_mode=None,  # rich would double the time of --help
     pretty_exceptions_enable=False,
@@ -118,11 +118,17 @@ def _usage(error: Any) -> int:
     option, context = getattr(error, "option_name", ""), getattr(error, "ctx", None)
     if type(error).__name__ == "NoArgsIsHelpError":
         typer.echo(error.format_message(), err=True)
-    elif "." in option:
-        _complain(error.format_message(), f"Keys of the config are written without dashes: {option.lstrip('-')}=VALUE")
+    elif key := _key_of(option):
+        _complain(error.format_message(), f"Keys of the config are written without dashes: {key}=VALUE")
     else:
         _complain(error.format_message(), f"Try: {context.command_path} --help" if context else "")
     return UsageError.exit_code
+
+
+def _key_of(option: str) -> str:
+    """The key of the config that somebody meant by an option: --algo.lr, or --total-timesteps of other libraries."""
+    word = option.lstrip("-")
+    return word if "." in word else " or ".join(keys_for(word))
 
 
 def _complain(message: str, advice: str = "") -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from rookery.cli import completion
 from rookery.core import registry
 from rookery.core.errors import UsageError
 
@@ -17,13 +18,35 @@ if TYPE_CHECKING:
     from rookery.core.config.fields import Key
 
 _KINDS = {f"{kind}s": kind for kind in registry.KINDS}
+_WHAT = {
+    "algo": "algorithms: --algo, algo.name",
+    "env": "envs: --env, env.id",
+    "preset": "tuned configs, with what was measured: rookery train PRESET",
+    "model": "networks that we bring",
+    "encoder": "encoders that were registered: model.encoder",
+    "wrapper": "wrappers of envs: env.wrappers",
+    "sink": "where reports go: log.sinks",
+    "callback": "callbacks that were registered",
+}
 
 
 def list_names(
-    kind: str = typer.Argument(..., metavar="algos|envs|presets|models|...", help=f"One of {', '.join(_KINDS)}."),
+    kind: str = typer.Argument(
+        None,
+        metavar="[algos|envs|presets|models|...]",
+        help=f"One of {', '.join(_KINDS)}; alone: what can be listed.",
+        autocompletion=completion.kinds,
+    ),
     as_json: bool = typer.Option(False, "--json", help="One JSON list on standard output."),
 ) -> None:
     """List what can be named in a config."""
+    if kind is None:
+        if as_json:
+            typer.echo(json.dumps(list(_KINDS)))
+            return
+        for name, single in _KINDS.items():
+            typer.echo(f"rookery list {name:<10}  {_WHAT[single]}")
+        return
     if kind not in _KINDS:
         raise UsageError(f"cannot list {kind!r}.{registry.did_you_mean(kind, _KINDS)} Known: {', '.join(_KINDS)}.")
     rows = _rows(_KINDS[kind])
@@ -36,7 +59,12 @@ def list_names(
 
 
 def explain(
-    name: str = typer.Argument(..., metavar="ALGO|MODULE:CLASS", help="As in `rookery list algos`, or your own."),
+    name: str = typer.Argument(
+        ...,
+        metavar="ALGO|MODULE:CLASS",
+        help="As in `rookery list algos`, or your own.",
+        autocompletion=completion.algos,
+    ),
 ) -> None:
     """Explain an algorithm: equations, options, metrics."""
     from rookery.core.config.fields import keys_of

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from rookery.core import registry
 from rookery.core.errors import CheckpointError, ConfigError, UsageError
 
 if TYPE_CHECKING:
@@ -33,13 +34,22 @@ class Words:
 
 
 def sort_words(words: Sequence[str] | None) -> Words:
-    """Words with `=` are overrides, one without is the preset."""
-    plain = [word for word in words or () if "=" not in word]
+    """Words with `=` are overrides, one without is the preset; `ppo CartPole-v1` is an algorithm with an env."""
+    from rookery.core.config.overrides import override
+
+    plain, overrides = ([w for w in words or () if ("=" in w) == changes] for changes in (False, True))
+    algos, presets = set(registry.names("algo")), set(registry.names("preset"))
+    if len(plain) == 2 and len(algos & set(plain)) == 1 and not presets & set(plain):
+        algo, env = sorted(plain, key=lambda word: word not in algos)
+        return Words(None, [override("algo.name", algo), override("env.id", env), *overrides])
     if len(plain) > 1:
+        whole = next((word for word in plain if word in presets), None)
+        more = f" The preset {whole} has its algorithm and env already." if whole else ""
         raise UsageError(
-            f"expected at most one preset and overrides such as algo.gamma=0.98, got {' '.join(map(repr, plain))}"
+            f"expected at most one preset, or an algorithm and an env, and overrides such as algo.gamma=0.98, "
+            f"got {' '.join(map(repr, plain))}.{more}"
         )
-    return Words(plain[0] if plain else None, [word for word in words or () if "=" in word])
+    return Words(plain[0] if plain else None, overrides)
 
 
 def as_overrides(algo: str | None, env: str | None, seed: int | None, cluster: str | None = None) -> list[str]:
@@ -92,6 +102,12 @@ def make_config(words: Words, file: Path | None, extra: Sequence[str]) -> Config
     from rookery.run.config.resolve import load_config
 
     overrides = [*extra, *words.overrides]
+    if words.preset in registry.names("algo"):
+        own = [name for name in registry.names("preset") if words.preset in name.split("-")]
+        raise UsageError(
+            f"{words.preset!r} is an algorithm, not a preset. Name an env too: {words.preset} CartPole-v1"
+            + (f"; or one of its presets: {', '.join(own[:3])}" if own else "")
+        )
     if words.preset is None and file is None and not any(text.startswith("algo.name=") for text in overrides):
         raise UsageError("name a preset (`rookery list presets`), or give -c FILE, or --algo with --env")
     if file is None:

@@ -12,18 +12,25 @@ from typing import Any
 
 import typer
 
-from rookery.cli import sources
+from rookery.cli import completion, sources
 from rookery.core.errors import UsageError
 from rookery.core.system.command import stand_somewhere
 
 
 def train(
-    words: list[str] = typer.Argument(None, metavar="PRESET|KEY=VALUE", help="A preset; changes: algo.gamma=0.9"),
+    words: list[str] = typer.Argument(
+        None,
+        metavar="PRESET|ALGO ENV|KEY=VALUE",
+        help="A preset, or algorithm and env; changes: algo.gamma=0.9",
+        autocompletion=completion.words,
+    ),
     file: Path = typer.Option(
         None, "--config", "-c", metavar="FILE", help="A .yaml, or a .py that defines `experiment`."
     ),
-    algo: str = typer.Option(None, help="Algorithm, as in `rookery list algos`."),
-    env: str = typer.Option(None, help="Env: an id, or package.module:EnvId, which is imported first."),
+    algo: str = typer.Option(None, help="Algorithm, as in `rookery list algos`.", autocompletion=completion.algos),
+    env: str = typer.Option(
+        None, help="Env: an id, or package.module:EnvId, which is imported first.", autocompletion=completion.envs
+    ),
     seed: int = typer.Option(None, help="Seed of everything: run.seed."),
     out: Path = typer.Option(None, metavar="DIR", help="Folder of this run. [default: a new one in run.out]"),
     resume: Path = typer.Option(None, metavar="DIR", help="Go on with the run in this folder, exactly."),
@@ -34,7 +41,7 @@ def train(
 ) -> int:
     """Train a policy, or go on training one.
 
-    rookery train cartpole-ppo · rookery train -c my.yaml · rookery train --algo dqn --env CartPole-v1 algo.lr=1e-3
+    rookery train cartpole-ppo · rookery train -c my.yaml · rookery train dqn CartPole-v1 algo.lr=1e-3
     """
     if on_exists not in (None, "fail", "resume", "new"):
         raise UsageError(f"--on-exists: expected fail, resume or new, got {on_exists!r}")
@@ -47,7 +54,10 @@ def train(
     _starting()
     experiment = sources.experiment(named, file, extra, options)
     result = experiment.train(raise_signals=False)
-    again = _again(named, file, [*extra, *named.overrides], experiment.config.run.seed) if resume is None else None
+    again = None
+    if resume is None:
+        flags = {"-c": file, "--algo": algo, "--env": env, "--cluster": cluster, "--init-from": init_from}
+        again = _again(words or [], flags, experiment.config.run.seed + 1)
     _report(result, _next(result, again, has_id=experiment.config.env.id is not None))
     return int(result.exit_code)
 
@@ -79,12 +89,13 @@ def _alone(resume: Path, others: dict[str, Any]) -> None:
         )
 
 
-def _again(named: sources.Words, file: Path | None, overrides: list[str], seed: int) -> str:
-    """The command that trains the same with the next seed."""
-    start = [named.preset] if named.preset else []
-    start += ["-c", str(file)] if file else []
-    changes = [text for text in overrides if not text.startswith("run.seed=")]
-    return f"{_program()} " + shlex.join(["train", *start, *changes, "--seed", str(seed + 1)])
+def _again(words: list[str], flags: dict[str, Any], seed: int) -> str:
+    """The command that trains the same with another seed, as the user wrote it."""
+    key = "run.seed="
+    same = [f"{key}{seed}" if word.startswith(key) else word for word in words]
+    options = [text for flag, value in flags.items() if value is not None for text in (flag, str(value))]
+    last = [] if f"{key}{seed}" in same else ["--seed", str(seed)]
+    return f"{_program()} " + shlex.join(["train", *same, *options, *last])
 
 
 def _next(result: Any, again: str | None, *, has_id: bool) -> list[str]:

@@ -140,6 +140,7 @@ BUILTIN: dict[str, dict[str, tuple[str, str]]] = {  # kind → name → (target,
     },
     "sink": {
         "console": ("rookery.run.report.sinks.console:Console", "progress bar and a table on the terminal"),
+        "csv": (f"{_SINKS}csvfile:CsvFile", "metrics.csv: one row per report"),
         "jsonl": (f"{_SINKS}jsonlines:JsonLines", "metrics.jsonl: one object per report"),
         "tensorboard": (f"{_SINKS}tensorboard:TensorBoard", "TensorBoard event files"),
     },

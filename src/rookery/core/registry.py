@@ -11,6 +11,7 @@ from __future__ import annotations
 import difflib
 import importlib
 import logging
+import re
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -52,9 +53,15 @@ _MOVED_TOLD: set[str] = set()
 
 
 def register(kind: str, name: str, target: Any, summary: str = "") -> None:
-    """Add a name; target is `"module:attribute"` (imported when first used) or the object itself.
+    """Add a name that a config may use.
 
     Registering the same definition again is harmless; another definition under a taken name is an error.
+
+    Args:
+        kind: algo, env, preset, model, encoder, wrapper, sink or callback.
+        name: in the config; no space, `=` or `,` in it.
+        target: `"module:attribute"`, imported when first used, or the object itself.
+        summary: one sentence for `rookery list`.
     """
     table = _table(kind)
     if not isinstance(name, str) or not name or any(sign in name for sign in " =,"):
@@ -93,6 +100,9 @@ def entry(kind: str, name: str) -> Entry:
         plain = "".join(sign for sign in name.lower() if sign.isalnum())
         other = OTHER_NAMES.get(kind, {}).get(plain)
         hint = f", which is {other} here." if other else f".{did_you_mean(name, table)}"
+        if kind == "preset":  # too many to list
+            hint = f".{_presets_like(name, table)} All of them: rookery list presets"
+            raise ConfigError(f"unknown preset {name!r}{hint}")
         raise ConfigError(f"unknown {kind} {name!r}{hint} Known: {', '.join(sorted(table)) or 'none'}.")
     return table[name]
 
@@ -193,6 +203,15 @@ def nearest(word: str, known: Iterable[str], count: int = 3) -> list[str]:
         best = min(close.values())
         return [name for name in candidates if close.get(name) == best][:count]
     return difflib.get_close_matches(word, candidates, n=1, cutoff=0.6)
+
+
+def _presets_like(name: str, known: Iterable[str]) -> str:
+    """Three presets that somebody may have meant: spelt nearly so, or of the same task or algorithm."""
+    parts = set(re.split(r"[-_ ]", name.lower()))
+    alike = sorted(known, key=lambda other: (-len(parts & set(other.split("-"))), len(other)))
+    near = [*nearest(name, known), *difflib.get_close_matches(name.lower(), sorted(known), n=3), *alike]
+    three = [repr(other) for other in dict.fromkeys(near)][:3]
+    return f" Did you mean {', '.join(three[:-1])} or {three[-1]}?"
 
 
 def did_you_mean(word: object, known: Iterable[str]) -> str:

@@ -22,7 +22,11 @@ def _entropy(seed: int, *names: Any) -> int:
 
 
 class Streams:
-    """Named generators of one run. Asking twice for a name gives the same object."""
+    """Named generators of one run. Asking twice for a name gives the same object.
+
+    Args:
+        seed: from which all of them are split.
+    """
 
     def __init__(self, seed: int):
         self.seed = seed

@@ -22,8 +22,12 @@ NEEDED = ("obs", "action", "reward", "terminated", "truncated", "first", "valid"
 
 
 class RolloutStore(Store):
-    """A `Store` that is ready when every collector has delivered `rows` rows;
-    `columns` counts those of all collectors.
+    """A `Store` that is ready when every collector has delivered its rows; it hands them out once.
+
+    Args:
+        rows: env steps per env and rollout.
+        columns: envs of all collectors together.
+        collectors: who deliver chunks, each with equally many columns.
     """
 
     once = True

@@ -14,11 +14,11 @@ import time
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 from rookery.acting.actor import Message
 from rookery.core.rng import Streams
+from rookery.core.system.portable import kernel_text
 from rookery.envs.engines.native import Native
 from rookery.run import build
 from rookery.run.machine import one_thread
@@ -85,6 +85,6 @@ def _collector(trainer: Trainer, env: Any) -> Any:
 def _waited() -> int:
     """Nanoseconds that the main thread has waited for a CPU; 0 where the kernel does not say."""
     try:
-        return int(Path("/proc/self/schedstat").read_text().split()[1])
-    except (OSError, IndexError, ValueError):
+        return int(kernel_text("/proc/self/schedstat").split()[1])
+    except (IndexError, ValueError):
         return 0

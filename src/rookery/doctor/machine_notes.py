@@ -6,10 +6,10 @@ import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import torch
 
+from rookery.core.system.portable import kernel_text
 from rookery.learning.compiled.artefact import unavailable
 from rookery.run.config.config import Config
 
@@ -28,9 +28,9 @@ def idle_seconds(root: Path = Path("/")) -> float | None:
     all of them together; None where nobody says.
     """
     try:
-        fields = (root / "proc/stat").read_text().splitlines()[0].split()
+        fields = kernel_text(root / "proc/stat").splitlines()[0].split()
         return (int(fields[4]) + int(fields[5])) / os.sysconf("SC_CLK_TCK")  # idle, and waiting for a disk
-    except (OSError, ValueError, IndexError):
+    except (OSError, AttributeError, ValueError, IndexError):  # sysconf, where there is none
         return None
 
 
@@ -84,15 +84,12 @@ def _disk(saved: tuple[int, float] | None) -> Iterator[str]:
 
 def _first_number(file: Path) -> float | None:
     try:
-        return float(file.read_text().split()[0])
-    except (OSError, ValueError, IndexError):
+        return float(kernel_text(file).split()[0])
+    except (ValueError, IndexError):
         return None
 
 
 def _field(file: Path, name: str) -> int | None:
     """A number of /proc/self/status, in kB."""
-    try:
-        lines: Any = file.read_text().splitlines()
-    except OSError:
-        return None
+    lines = kernel_text(file).splitlines()
     return next((int(line.split()[1]) for line in lines if line.startswith(f"{name}:")), None)

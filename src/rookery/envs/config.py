@@ -40,7 +40,9 @@ class WorkersConfig(Section):
     processes: Limit | None = (
         None  # worker processes of each collector; None: its share of the CPUs that may be used, at most env.num
     )
-    start: Literal["forkserver", "spawn", "fork"] = "forkserver"  # how a worker process is started
+    start: Literal["auto", "forkserver", "spawn", "fork"] = (
+        "auto"  # how a worker process is started; auto: forkserver on Linux, spawn elsewhere
+    )
     ready: Annotated[float, Field(gt=0)] = 0.5  # async: envs to wait for; below 1 a share of them, from 1 on a number
 
     @model_validator(mode="before")

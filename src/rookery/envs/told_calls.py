@@ -12,6 +12,10 @@ from typing import Any
 import numpy as np
 
 Call = tuple[str, list[Any], dict[str, Any]]  # method, arguments, keyword arguments: JSON values
+CALLED = (
+    "a function was called with the envs (foreach_env), and what it did to them a resumed run would not repeat; a "
+    "method called by its name is repeated ({name})"
+)
 BEFORE = -1  # the "step" of calls before the reset
 
 

@@ -106,8 +106,8 @@ class VectorEnv(ABC):
         """
 
     @abstractmethod
-    def call(self, name: str, *args: Any, **kwargs: Any) -> list[Any]:
-        """Call a method of every env, or read an attribute."""
+    def call(self, name: str | Callable[..., Any], *args: Any, **kwargs: Any) -> list[Any]:
+        """Call a method of every env, or read an attribute; or call a function with every env, where it lives."""
 
     def method(self, name: str) -> Callable[..., Any] | None:
         """A method of the first env, to be called by someone else; None if there is none or the engine hides it."""

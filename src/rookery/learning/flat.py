@@ -7,6 +7,7 @@ looks its tensors up elsewhere, so nobody deep-copies a network.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from typing import Any
 
@@ -109,6 +110,16 @@ class FlatNetwork:
         live = [*self.views(self.value), *self.stat_views(self.stats)]
         table = {id(t): view for t, view in zip(originals, live)}
         return bind(self.module, table | {id(t): torch.zeros_like(t) for t in noise_of(self.module)}, training=False)
+
+    def alone(self) -> nn.Module:
+        """An ordinary module with a copy of these numbers and without noise: nothing of it is shared or flat."""
+        twin = copy.deepcopy(self.module).eval()
+        numbers = [*self.views(self.value), *self.stat_views(self.stats)]
+        for own, number in zip([*twin.parameters(), *twin.buffers()], numbers):
+            own.data, own.grad = number.detach().clone(), None
+        for noise in noise_of(twin):
+            noise.zero_()
+        return twin
 
     def check(self) -> None:
         """Every parameter and gradient still lies in its vector; once per report."""

@@ -80,7 +80,16 @@ def check_batch(name: str, expected: Signature, batch: dict[str, Tensor]) -> Non
 
 
 class Learner:
-    """Owns the tensors; `step(batch)` runs every named update that is due."""
+    """Owns the tensors; `step(batch)` runs every named update that is due.
+
+    Args:
+        algo: an `Algorithm`, or anything with networks, optimisers, knobs and updates (`Learnable`).
+        streams: of random numbers: the first weights, the updates' own draws.
+        mode: eager, or compiled: every named update as one artefact of machine code.
+        cache: folder of artefacts; None: the user's own.
+        device: of the tensors.
+        fall_back: whether an update that cannot be compiled runs eagerly; else it is an error.
+    """
 
     def __init__(
         self,

@@ -92,7 +92,8 @@ def build_parts(
                 player.store = build_store(player, tables[0], folder)
         pool: Pool
         if remote:
-            pool = remote_pool(config, {name: player.learner for name, player in players.items()}, streams, env)
+            learners = {name: player.learner for name, player in players.items()}
+            pool = remote_pool(config, learners, streams, env, folder)
             pool.spare = tables[0]
         else:
             pool = LocalPool([build_collector(players, table, seats, w, streams) for w, table in enumerate(tables)])
@@ -350,7 +351,7 @@ def add_player(parts: Parts, config: Config, name: str, mode: Any = None, folder
         for collector in pool.collectors:
             _seat(collector, player, seats, parts.streams)
     else:
-        spec = partial(WorkerSpec, build_worker, config, factory=parts.env_factory)
+        spec = partial(WorkerSpec, build_worker, config, factory=parts.env_factory, folder=folder)
         pool.add_player(config, name, player.learner, spec, extend_worker)
     parts.players[name] = player
     return player
@@ -371,10 +372,14 @@ def extend_worker(worker: CollectorWorker, config: Config, name: str) -> None:
 
 
 def remote_pool(
-    config: Config, learners: dict[str, Learner], streams: Streams, factory: EnvFactory | None
+    config: Config,
+    learners: dict[str, Learner],
+    streams: Streams,
+    factory: EnvFactory | None,
+    folder: Path | None = None,
 ) -> RemotePool:
     """The pool of pool.kind=process or ray; its workers start with the first round."""
-    spec = partial(WorkerSpec, build_worker, config, factory=factory)
+    spec = partial(WorkerSpec, build_worker, config, factory=factory, folder=folder)
     if config.pool.kind == "process":
         from rookery.run.pools.process import ProcessPool
 

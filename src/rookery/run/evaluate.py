@@ -110,9 +110,14 @@ def evaluate_run(
     *,
     trust: bool = False,
 ) -> dict[str, Any]:
-    """Evaluate a finished or running run; `seed` None repeats the run's own evaluation seeds.
+    """Evaluate a finished or running run, greedily: mean, std and every return.
 
-    `trust=True` lets a run that is not your own import the code that its config names.
+    Args:
+        folder: of the run.
+        episodes: None: as many as `eval.episodes` of the run.
+        checkpoint: "best", "last" or a step.
+        seed: of the episodes; None repeats the run's own evaluation seeds.
+        trust: lets a run that is not your own import the code that its config names.
     """
     with load_run(folder, checkpoint, trust=trust) as loaded:
         config = loaded.config

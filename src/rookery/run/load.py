@@ -52,7 +52,7 @@ def load_run(
     run = RunFolder.read(Path(folder))
     if not run.config.exists():
         raise UsageError(f"{run.path} holds no config.yaml, so its networks cannot be built again")
-    config = load_run_config(run.config, trust=trust)
+    config = load_run_config(run.config, trust=trust, needs_env=False)  # whoever makes one is told what is missing
     state, manifest = Checkpoints(run.checkpoints).load(checkpoint)
     with settings(threads=1):
         streams = Streams(config.run.seed)
@@ -84,9 +84,14 @@ def load_policy(
     player: str | None = None,
     trust: bool = False,
 ) -> Policy:
-    """`load_policy(run)(Batch(obs=[obs])).action[0]`; where a run names several players, the one called `player`.
+    """`load_policy(run)(obs).action`: the policy of a run, without its env.
 
-    `trust=True` lets a run that is not your own import the code that its config names.
+    Args:
+        folder: of the run.
+        checkpoint: "best", "last" or a step.
+        env: a factory, asked for its spaces only where the run wrote none (0.1.0).
+        player: which one, where a run names several.
+        trust: lets a run that is not your own import the code that its config names.
     """
     with load_run(folder, checkpoint, env, trust=trust) as loaded:
         chosen = loaded.players.named(player)

@@ -69,11 +69,14 @@ class Player:
         actor.stack = self.config.env.stack
         return actor
 
-    def policy(self, knobs: Mapping[str, float]) -> Policy:
+    def policy(self, knobs: Mapping[str, float]) -> PlayerHandle:
         """A callable policy on the live weights."""
         actor = self.actor()
         actor.knobs = knobs
-        return Policy(actor, self.frame_spec, self.algo.action_spec, self.streams.seed_of("policy"))
+        seed, critic = self.streams.seed_of("policy"), self.algo.expected_return
+        handle = PlayerHandle(actor, self.frame_spec, self.algo.action_spec, seed, critic)
+        handle.learner = self.learner
+        return handle
 
     def knobs_now(self, steps: int) -> dict[str, float]:
         return {name: schedule.at(steps) for name, schedule in self.knobs.items()}
@@ -140,28 +143,19 @@ class Player:
         return {self.prefix + name: value for name, value in metrics.items()} if self.prefix else metrics
 
 
-class PlayerHandle:
-    """A player from outside: its weights, and a callable policy on them: `handle(Batch(obs=[obs])).action[0]`.
+class PlayerHandle(Policy):
+    """A player from outside: a policy on its live weights, `handle(obs).action`, and these weights.
 
     A player with memory remembers from call to call of one handle: keep it.
     """
 
-    def __init__(self, player: Player, knobs: Mapping[str, float]):
-        self._learner, self._policy = player.learner, player.policy(knobs)
+    learner: Learner
 
     def weights(self) -> dict[str, Any]:
-        return self._learner.weights()
+        return self.learner.weights()
 
     def set_weights(self, weights: dict[str, Any]) -> None:
-        self._learner.set_weights(weights)
-
-    def reset(self, seats: Any = None) -> None:
-        """Forget what was seen, in all rows or in these."""
-        self._policy.reset(seats)
-
-    def __call__(self, batch: Any, *, greedy: bool = True) -> Any:
-        """Actions for the observations; greedy=False acts as in training, with a random stream of its own."""
-        return self._policy(batch, greedy=greedy)
+        self.learner.set_weights(weights)
 
 
 class Players(dict[str, Player]):

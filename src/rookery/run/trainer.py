@@ -44,7 +44,14 @@ log = logging.getLogger("rookery.run")
 
 
 class Trainer:
-    """Trains the players of a run, each with its own algorithm and store; everything stateful is in `state()`."""
+    """Trains the players of a run, each with its own algorithm and store; everything stateful is in `state()`.
+
+    Args:
+        config: as `load_config` gives it.
+        env: a class or function that makes one env, in place of `env.id`.
+        callbacks: code at moments of the run.
+        parts: what was built from the config already.
+    """
 
     def __init__(
         self,
@@ -60,7 +67,7 @@ class Trainer:
         main = self.players.main
         self.algo, self.learner, self.store = main.algo, main.learner, main.store
         self.threads = threads_for(config, self.players.values())
-        self.meters = Meters(config.log.window)
+        self.meters = Meters(config.log.window, config.log.update_window)
         self.sentinel = Sentinel(config.sentinel)
         self.lags, self._limits = Lags(config.pool), RunLimits(config.train)
         self._asynchronous = config.pool.mode == "async"
@@ -391,12 +398,12 @@ class Trainer:
     # --- for users ---
 
     def policy(self, name: str | None = None) -> PlayerHandle:
-        """The player's weights, and the player as a callable policy."""
+        """The player as a callable policy, and its weights."""
         try:
             player = self.players.named(name)
         except UsageError as error:
             raise ConfigError(str(error)) from error
-        return PlayerHandle(player, player.knobs_now(self.ticks))
+        return player.policy(player.knobs_now(self.ticks))
 
     def record(self, name: str, value: Any) -> None:
         """A number of the user's own, or a Histogram, Image, Video or Table, for the next report."""
@@ -433,10 +440,16 @@ class Trainer:
             self.on_pause(False)
 
     def foreach_worker(self, fn: Callable[[Any], Any]) -> list[Any]:
+        """fn(collector) for every worker's collector, in the process where it lives (`collector.index` numbers them);
+        a lambda or closure too, whose answer can be pickled.
+        """
         return self.pool.foreach_worker(fn)
 
-    def foreach_env(self, name: str, *args: Any, **kwargs: Any) -> list[Any]:
-        """Call a method (or read an attribute) of every training env."""
+    def foreach_env(self, name: str | Callable[..., Any], *args: Any, **kwargs: Any) -> list[Any]:
+        """Call a method (or read an attribute) of every training env, by its name; or `fn(env, …)` with every env, in
+        the process where it lives, a lambda or closure too. What a function changes is not repeated by a resumed run,
+        which is then approximate.
+        """
         return self.pool.foreach_env(name, *args, **kwargs)
 
     def exact(self) -> bool | str:

@@ -109,6 +109,14 @@ class PoolContract:
             collect(pool, 1)
             assert pool.foreach_env("gravity") == [9.8] * (2 * self.workers)
             assert len(pool.foreach_worker(process_of)) == self.workers
+            more = 10
+            assert pool.foreach_worker(lambda c: c.index + more) == [more + w for w in range(self.workers)], (
+                "a lambda is called in every worker, in order"
+            )
+        with pool_of(self, *self.words, "env.engine=gymnasium") as pool:
+            collect(pool, 1)
+            assert pool.foreach_env(lambda env, to: env.unwrapped.gravity * to, 2) == [19.6] * (2 * self.workers)
+            assert "foreach_env" in pool.exactness, "nobody knows what it did to the envs"
 
     def test_a_restored_pool_goes_on_to_the_bit(self) -> None:
         if not self.exact:

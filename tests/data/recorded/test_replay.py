@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pickle
+import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -260,3 +262,34 @@ def test_a_trace_copies_what_it_is_given() -> None:
     assert trace[0]["obs"].tolist() == [1]
     with pytest.raises(BatchError, match=r"unknown field\(s\) \['done'\]"):
         trace.add(**step(1), done=True)
+
+
+def test_several_threads_may_add_and_sample_at_once() -> None:
+    replay, wrong = Replay(200), []
+
+    def add(start: int) -> None:
+        for k in range(start, start + 150):
+            obs = np.full(3, k, np.float32)
+            replay.add(obs=obs, action=k, reward=k, terminated=True, truncated=False, next_obs=obs + 0.5)
+
+    def sample() -> None:
+        for _ in range(60):
+            if len(replay) > 50:
+                batch, _ = replay.sample(32)
+                reward = batch["reward"][:, None]
+                if not (batch["obs"] == reward).all() or not (batch["next_obs"] == reward + 0.5).all():
+                    wrong.append(batch)
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        jobs = [(add, (1000 * i,)) for i in range(3)] + [(sample, ())] * 2
+        with ThreadPoolExecutor(len(jobs)) as pool:
+            for job in [pool.submit(work, *args) for work, args in jobs]:
+                job.result()
+    finally:
+        sys.setswitchinterval(interval)
+    assert not wrong
+    assert len(replay) == 200
+    everything, _ = replay.sample(0)
+    assert len(set(everything["reward"].tolist())) == 200

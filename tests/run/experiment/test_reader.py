@@ -138,3 +138,28 @@ def test_specs_survive_json():
     assert plain["parts"]["image"]["high"] == 255  # one number where all are equal
     assert again["place"].low.tolist() == [-1.0, -np.inf]
     assert again["place"].high.dtype == np.float32
+
+
+@pytest.mark.slow
+def test_a_policy_is_loaded_where_the_modules_of_its_env_are_missing(tmp_path, caplog):
+    (tmp_path / "gone_later.py").write_text(
+        "import gymnasium\n"
+        "gymnasium.register('GoneLater-v0', entry_point='gymnasium.envs.classic_control:CartPoleEnv')\n"
+    )
+    code = "from rookery import Experiment\n"
+    code += f"Experiment(algo='dqn', env='gone_later:GoneLater-v0', overrides={[*SHORT, 'import=[gone_later]']!r}"
+    code += ", out='run').train()"
+    source = str(Path(rookery.__file__).parent.parent)
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": source},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    (tmp_path / "gone_later.py").unlink()
+    policy = load_policy(tmp_path / "run")
+    assert "Going on without it" in caplog.text
+    assert policy([0.0, 0.0, 0.0, 0.0]).action in (0, 1)
+    assert policy.values([0.0, 0.0, 0.0, 0.0]).shape == (2,)

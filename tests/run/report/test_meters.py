@@ -13,7 +13,8 @@ import pytest
 from rookery.core.chunk import EpisodeEnd
 from rookery.run.checkpoints.statefile import read_state, write_state
 from rookery.run.report.clock import ENV, EVAL, OTHER, UPDATE, PhaseClock, Rates
-from rookery.run.report.meters import CustomMeter, EpisodeMeter, Meters, UpdateMeter, Window
+from rookery.run.report.meters import CustomMeter, EpisodeMeter, Meters, SlidingUpdates, UpdateMeter, Window
+from rookery.testing.comparing import through_checkpoint
 
 
 def episode(total: float, length: int, **metrics: float) -> EpisodeEnd:
@@ -216,3 +217,37 @@ def test_all_that_depends_on_a_clock_is_under_time() -> None:
         reports.append({k: v for k, v in meters.report(3, 3).items() if not k.startswith("time/")})
         assert set(meters.state()) == {"episodes", "updates", "custom", "time"}
     assert reports[0] == reports[1]
+
+
+def test_a_sliding_window_holds_the_last_updates_in_which_a_metric_occurred():
+    both, one = ("loss", "td"), ("loss",)
+    meter = SlidingUpdates(3)
+    assert meter.report() == {}
+    for number in (9.0, 1.0, 2.0):
+        meter.add(both, np.array([number, -number], np.float32))
+    meter.add(one, np.array([6.0]))  # td did not occur: its window still ends before
+    report = meter.report()
+    assert report["loss"] == 3.0  # (1 + 2 + 6) / 3
+    assert (report["loss_min"], report["loss_max"]) == (1.0, 6.0)
+    assert report["loss_std"] == pytest.approx(math.sqrt(14 / 3))
+    assert (report["td"], report["td_min"], report["td_max"]) == (-4.0, -9.0, -1.0)
+    assert meter.report() == report, "a report forgets nothing"
+
+    again = SlidingUpdates(3)
+    again.restore(through_checkpoint(meter.state()))
+    for it in (meter, again):
+        it.add(both, np.array([0.0, 0.0]))
+    assert again.report() == meter.report()
+    assert again.report()["loss"] == pytest.approx(8 / 3)
+
+
+def test_a_run_may_be_resumed_with_another_window_of_updates():
+    old = Meters(10)
+    old.updates.add(("loss",), np.array([1.0]))
+    new = Meters(10, 5)
+    new.restore(through_checkpoint(old.state()))
+    assert "loss" not in new.report(1, 1)
+    new.updates.add(("loss",), np.array([2.0]))
+    old.restore(through_checkpoint(new.state()))
+    assert "loss" not in old.report(1, 1)
+    assert new.report(1, 1)["loss_max"] == 2.0

@@ -14,6 +14,7 @@ from pydantic import BaseModel, ValidationError
 
 from rookery.core.config.fields import accepts, annotations_at, fields_at, misread
 from rookery.core.config.layers import DEFAULT, Merged
+from rookery.core.config.synonyms import keys_for
 from rookery.core.config.yaml import KeyPath
 from rookery.core.errors import ConfigError
 from rookery.core.registry import did_you_mean, nearest
@@ -54,7 +55,7 @@ class Checker:
         self.merged = merged
         self._elsewhere = elsewhere or (lambda path: "")  # who has a key that does not exist here, as a sentence
         self.problems = [Problem(".".join(path), what, source) for path, what, source in merged.problems]
-        self.known: set[str] = set()  # dotted keys of all sections, to recognise a key in the wrong section
+        self.known: dict[str, str] = {}  # dotted keys of all sections → what they mean
         self._spoilt: set[str] = set()  # keys whose values cannot be trusted when contradictions are looked for
 
     def section(self, name: str, model: type[BaseModel]) -> BaseModel | None:
@@ -104,10 +105,21 @@ class Checker:
         close = [f"{prefix}{name}" for name in nearest(word, siblings)]
         elsewhere = sorted(key for key in self.known if key.rpartition(".")[2] == word or key == word)
         names = list(dict.fromkeys([*close, *elsewhere[:2]]))
-        hint = did_you_mean_exactly(names) or self._elsewhere(path)
+        hint = self._synonym(word) or did_you_mean_exactly(names) or self._elsewhere(path)
         hint = hint or (f" Known: {', '.join(siblings)}." if siblings else "")
         self._spoilt.update(names)
         self.add(path, "unknown key", hint)
+
+    def _synonym(self, word: str) -> str:
+        """` In Rookery that is algo.lr: …`, of a name that other libraries use."""
+        for key in keys_for(word):
+            if key in self.known:
+                self._spoilt.add(key)
+                return f" In Rookery that is {key}" + (f": {self.known[key]}." if self.known[key] else ".")
+        for key in keys_for(word):
+            if others := self._elsewhere(tuple(key.split("."))):
+                return f" In Rookery that is {key}.{others}"
+        return ""
 
     def finish(self) -> None:
         """Raise if there was any problem."""

@@ -6,7 +6,6 @@ A message is a kind, one byte, and what belongs to it: pickled, for only our own
 from __future__ import annotations
 
 import atexit
-import ctypes
 import multiprocessing
 import os
 import signal
@@ -20,6 +19,7 @@ from multiprocessing.reduction import ForkingPickler
 from typing import Any, Protocol
 
 from rookery.core.errors import ERRORS, EnvError, RookeryError
+from rookery.core.system import portable
 from rookery.core.system.command import enduring_streams
 
 END, FAILED, HUNG, ANSWER, REQUEST = (bytes([c]) for c in b"efhar")  # first bytes of messages
@@ -56,7 +56,7 @@ def live(pipe: Connection, parent: int, make: Callable[[], Servant]) -> None:
     """From the first breath to the last; the first answer is the child's pid, when its servant is made."""
     die_with(parent)
     enduring_streams()
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
+    for number in portable.PREEMPT:
         signal.signal(number, signal.SIG_IGN)  # sent to the whole group of processes: the parent decides what it means
     try:
         servant = make()
@@ -101,11 +101,7 @@ def die_with(parent: int) -> None:
         threading.Thread(target=_outlive, args=(process.sentinel,), name="rookery parent", daemon=True).start()
     if not parent:
         return
-    try:
-        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG, Linux
-    except (OSError, AttributeError):
-        return
-    if os.getppid() != parent:  # it died before we asked
+    if portable.end_with_parent() and os.getppid() != parent:  # it died before we asked
         os._exit(1)
 
 

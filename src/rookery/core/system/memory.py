@@ -9,6 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from rookery.core.errors import ConfigError
+from rookery.core.system.portable import kernel_text
 
 
 def available_bytes(root: Path = Path("/")) -> int | None:
@@ -38,15 +39,8 @@ def human(count: float) -> str:
     return f"{count:.1f} TiB"
 
 
-def _text(path: Path) -> str | None:
-    try:
-        return path.read_text()
-    except OSError:  # not Linux, or hidden from this process
-        return None
-
-
 def _meminfo(path: Path) -> int | None:
-    for line in (_text(path) or "").splitlines():
+    for line in kernel_text(path).splitlines():
         if line.startswith("MemAvailable:"):
             return int(line.split()[1]) * 1024
     return None
@@ -55,7 +49,7 @@ def _meminfo(path: Path) -> int | None:
 def _cgroup_bounds(root: Path) -> list[int | None]:
     """Free bytes under the limit of this process's cgroup and of each of its parents, v2 and v1."""
     bounds: list[int | None] = []
-    for line in (_text(root / "proc/self/cgroup") or "").splitlines():
+    for line in kernel_text(root / "proc/self/cgroup").splitlines():
         _, controllers, path = line.split(":", 2)
         if controllers == "":
             base, names = root / "sys/fs/cgroup", ("memory.max", "memory.current", "inactive_file")
@@ -78,7 +72,7 @@ def _cgroup_free(folder: Path, names: tuple[str, str, str]) -> int | None:
     # pages of files that were not used lately are given back on demand
     cache = [
         int(line.split()[1])
-        for line in (_text(folder / "memory.stat") or "").splitlines()
+        for line in kernel_text(folder / "memory.stat").splitlines()
         if line.startswith(names[2] + " ")
     ]
     return int(limit) - int(used) + sum(cache)

@@ -13,7 +13,7 @@ from threading import current_thread, main_thread
 from typing import Any
 
 from rookery.core.errors import ConfigError, EnvError, UsageError
-from rookery.core.system import forkserver
+from rookery.core.system import forkserver, portable
 from rookery.core.system.child import END, FAILED, HUNG, Failure, pack, unpack
 from rookery.core.system.command import stand_somewhere
 from rookery.core.system.cpus import BOUND
@@ -43,6 +43,7 @@ class Process:
         if getattr(multiprocessing.current_process(), "_inheriting", False):
             raise UsageError(GUARD.format(option=self.option))
         self.number, self._serve, self._made_of = number, serve, made_of
+        start = portable.start_method(start)
         self._context: Any = multiprocessing.get_context(start)
         self._served = start == "forkserver"
         if self._served:
@@ -74,7 +75,7 @@ class Process:
         finally:
             theirs.close()
         # nothing may keep this process from ending, also not a child that is no daemon
-        self._last = Finalize(self, kill_quietly, (self.pid,), exitpriority=10)
+        self._last = Finalize(self, portable.kill, (self.pid,), exitpriority=10)
 
     def ask(self, name: str, *args: Any) -> None:
         self.send(pack((name, args)))
@@ -136,11 +137,6 @@ class Process:
         self.process.join()
         self.process.close()
         return not alive
-
-
-def kill_quietly(pid: int) -> None:
-    with suppress(ProcessLookupError):
-        os.kill(pid, signal.SIGKILL)
 
 
 @contextmanager

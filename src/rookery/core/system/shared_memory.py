@@ -17,6 +17,8 @@ from typing import Any
 
 import numpy as np
 
+from rookery.core.errors import UsageError
+
 Layout = dict[str, tuple[tuple[int, ...], str]]  # key → (shape, dtype)
 ALIGNMENT = 64  # bytes: a cache line, and what torch gives its own tensors
 
@@ -34,7 +36,7 @@ class Shared:
         }
 
     def __reduce__(self) -> Any:
-        return _attached, (self.layout, reduction.DupFd(self._descriptor))
+        return _attached, (self.layout, _travelling(self._descriptor))
 
     def close(self) -> None:
         """Give the descriptor back; the memory itself goes with the last array that uses it, in any process."""
@@ -63,7 +65,7 @@ class SharedArena:
         return self._shared.arrays
 
     def __reduce__(self) -> Any:
-        return _ground, (reduction.DupFd(self._descriptor),)
+        return _ground, (_travelling(self._descriptor),)
 
     def close(self) -> None:
         if self._shared is not None:
@@ -97,6 +99,15 @@ def _ground(descriptor: Any) -> SharedArena:
 
 def _attached(layout: Layout, descriptor: Any) -> Shared:
     return Shared(layout, descriptor.detach())
+
+
+def _travelling(descriptor: int) -> Any:
+    if not hasattr(reduction, "DupFd"):
+        raise UsageError(
+            "processes share their arrays through memory without a name, which this system (Windows) cannot hand on. "
+            "Set pool=local, env.workers=inline and learning.learners=1, or use WSL"
+        )
+    return reduction.DupFd(descriptor)
 
 
 def _nameless(size: int) -> int:

@@ -6,10 +6,12 @@ count in time order, 0 is the oldest step; with several columns the columns of o
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Iterable
+import threading
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import numpy as np
 
@@ -23,12 +25,30 @@ from rookery.data.replay.ring import Ring
 from rookery.kernels import gather
 
 EXTRAS = ("info", "policy")
+_Method = TypeVar("_Method", bound=Callable[..., Any])
+
+
+def _whole(method: _Method) -> _Method:
+    """One call at a time, whichever thread it comes from."""
+
+    @functools.wraps(method)
+    def locked(self: Replay, *args: Any, **kwargs: Any) -> Any:
+        with self._lock:
+            return method(self, *args, **kwargs)
+
+    return cast(_Method, locked)
 
 
 class Replay:
-    """The newest `capacity` steps.
+    """The newest `capacity` steps. Several threads may use it at once: each call is whole, and what it returns is the
+    caller's own.
 
-    Spaces that are not given are taken from the first step; `stack` frames are stacked when read.
+    Args:
+        capacity: steps kept, over all columns.
+        columns: envs that are recorded side by side.
+        obs_space, action_space: of gymnasium; None: as the first step has it.
+        stack: frames that are stacked when read.
+        seed: of `sample`.
     """
 
     def __init__(
@@ -48,10 +68,12 @@ class Replay:
         self._action_spec = spec_of(action_space, "action_space") if action_space is not None else None
         self._rng = np.random.default_rng(seed)
         self._ring: Ring | None = None
+        self._lock = threading.RLock()
 
     def __len__(self) -> int:
         return self._ring.size if self._ring else 0
 
+    @_whole
     def add(
         self,
         *,
@@ -114,17 +136,19 @@ class Replay:
             for step in other:
                 self.add(**step)
             return
-        if other._ring is None:
-            return
         if other.columns != self.columns:
             raise UsageError(f"cannot append {other.columns} columns to {self.columns}.")
-        theirs = other._ring
-        if self._ring is None:
-            self._ring = Ring(theirs.fields, self.columns, self._rows)
-        chunk = _everything(theirs)
-        chunk.rows["first"][0] = self._starts(tree_map(lambda x: x[0], chunk.rows["obs"]))
-        self._ring.add(chunk, allow_cut=True)
+        with other._lock:  # never both at once: two threads may append two recordings to each other
+            if other._ring is None:
+                return
+            fields, chunk = other._ring.fields, _everything(other._ring)
+        with self._lock:
+            if self._ring is None:
+                self._ring = Ring(fields, self.columns, self._rows)
+            chunk.rows["first"][0] = self._starts(tree_map(lambda x: x[0], chunk.rows["obs"]))
+            self._ring.add(chunk, allow_cut=True)
 
+    @_whole
     def sample(self, n: int) -> tuple[dict[str, Tree], np.ndarray]:
         """(batch, positions) of n steps drawn uniformly, with batch == replay[positions];
         n = 0: every step in time order.
@@ -134,6 +158,7 @@ class Replay:
         at = self._rng.integers(len(self), size=n) if n else np.arange(len(self))
         return self[at], at
 
+    @_whole
     def __getitem__(self, at: Any) -> dict[str, Tree]:
         """The step at a position (no batch axis), or a batch for a slice, a mask or an array of positions."""
         ring = self._ring
@@ -162,6 +187,7 @@ class Replay:
     def __reduce__(self) -> tuple[Any, ...]:
         return Replay._unpacked, self._packed()
 
+    @_whole
     def _packed(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         head = {
             "capacity": self.capacity,

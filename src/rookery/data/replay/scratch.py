@@ -9,7 +9,6 @@ signal in the middle of a write.
 from __future__ import annotations
 
 import math
-import os
 import shutil
 import tempfile
 from collections.abc import Callable
@@ -19,6 +18,7 @@ import numpy as np
 
 from rookery.core.errors import ConfigError
 from rookery.core.spec import bytes_of
+from rookery.core.system.portable import reserve
 from rookery.core.tree import Tree
 
 Zeros = Callable[[tuple[int, ...], np.dtype], np.ndarray]
@@ -67,7 +67,7 @@ def on_disk(folder: Path) -> Zeros:
             return np.zeros(shape, dtype)
         try:
             with tempfile.TemporaryFile(dir=folder) as file:
-                os.posix_fallocate(file.fileno(), 0, size)
+                reserve(file.fileno(), size)
                 return np.memmap(file, dtype, "r+", shape=shape).view(np.ndarray)
         except OSError as error:
             raise ConfigError(

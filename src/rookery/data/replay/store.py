@@ -44,10 +44,21 @@ ATTEMPTS = (
 
 
 class ReplayStore(Store):
-    """A `Store` over a ring. `columns` counts the env columns of all collectors, who have equally many.
+    """A `Store` over a ring.
 
-    total_steps: length of the run, for a β (store.priority) that is annealed over the whole run.
-    scratch: the run's folder, for `store.mmap`.
+    Args:
+        config: section `store`.
+        obs_spec, action_spec: of one observation and action (`core.spec.spec_of(space)`).
+        columns: envs of all collectors, who have equally many.
+        gamma, n_step: of the summed rewards in `b.reward`, and of `b.discount`.
+        rng: of the draws.
+        collectors: who deliver chunks.
+        stack: frames per observation; the chunks hold single ones.
+        window: sequences instead of single steps.
+        extras: specs of what else a row has, by name.
+        goals: functions of a goal env, for `store.hindsight`.
+        total_steps: length of the run, for a β (store.priority) that is annealed over the whole run.
+        scratch: the run's folder, for `store.mmap`.
     """
 
     _clock: int | None = None  # env steps of the run, which β follows; None: the steps inserted

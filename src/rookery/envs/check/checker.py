@@ -23,8 +23,15 @@ from rookery.envs.config import EnvConfig
 
 
 def check_env(target: Any, *, episodes: int = 5, seed: int = 0, max_steps: int = 1000, api: str = "auto") -> Report:
-    """Check an id, an env class, a factory or an env; `max_steps` limits each of the episodes, which are played at
-    random."""
+    """Check an env against what Rookery relies on; the report says in sentences what to change.
+
+    Args:
+        target: an id, an env class, a factory or an env.
+        episodes: that are played, at random.
+        seed: of resets and actions.
+        max_steps: of each episode.
+        api: as `env.api`: auto, gymnasium, four, parallel, turns, dict.
+    """
     report = Report(_name(target))
     if speaks_for_several(target, api):
         return check_multi(target, report, episodes=episodes, seed=seed, max_steps=max_steps, api=api)

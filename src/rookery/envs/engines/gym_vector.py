@@ -116,10 +116,11 @@ class FromVector(VectorEnv):
         self._autoreset(over)
         return out
 
-    def call(self, name: str, *args: Any, **kwargs: Any) -> list[Any]:
-        if not hasattr(self.env, "call"):
+    def call(self, name: str | Callable[..., Any], *args: Any, **kwargs: Any) -> list[Any]:
+        if not isinstance(name, str) or not hasattr(self.env, "call"):
+            wanted = name if isinstance(name, str) else "Python objects"
             raise UsageError(
-                f"{self.name}: its vectorised engine has no {name} for single envs. Use env.engine=gymnasium"
+                f"{self.name}: its vectorised engine has no {wanted} for single envs. Use env.engine=gymnasium"
             )
         if args or kwargs:
             self._settings.note(name, args, kwargs, [0])

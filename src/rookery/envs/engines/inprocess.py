@@ -27,7 +27,7 @@ from rookery.envs.actions import not_finite, quicken, split
 from rookery.envs.boundary import LARGEST, BadValue, flag, number, reset_problem, step_problem
 from rookery.envs.closing import close_all
 from rookery.envs.faults import ERRORS, Failures, FaultConfig, Raised, Renewal, failure, place
-from rookery.envs.told_calls import BEFORE, Call, Settings
+from rookery.envs.told_calls import BEFORE, CALLED, Call, Settings
 from rookery.envs.vector import ABNORMAL, DROPS, ENDLESS, SeedOf, Step, VectorEnv, Writer, closely, same_spaces
 from rookery.envs.wrappers import has_limit
 
@@ -219,8 +219,13 @@ class InProcess(VectorEnv):
         self._out.hole(slice(start, None))
         self._infos[start:] = [{} for _ in range(start, self.num)]
 
-    def call(self, name: str, *args: Any, **kwargs: Any) -> list[Any]:
+    def call(self, name: str | Callable[..., Any], *args: Any, **kwargs: Any) -> list[Any]:
         self._write_elapsed()
+        if not isinstance(name, str):
+            self._inexact(CALLED.format(name=self.name))
+            answers = [name(env, *args, **kwargs) for env in self.envs]
+            self._read_limits()
+            return answers
         values = [env.get_wrapper_attr(name) for env in self.envs]
         if (args or kwargs) and callable(values[0]) and not self._settings.note(name, args, kwargs, self._length):
             self._inexact(f"the call {name}{args} cannot be saved, so a resumed run would not repeat it ({self.name})")

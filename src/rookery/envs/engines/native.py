@@ -7,6 +7,7 @@ states are drawn by the same generator, and the kernels compute in the same orde
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
@@ -84,10 +85,10 @@ class Native(VectorEnv):
             self._end()
         return out
 
-    def call(self, name: str, *args: Any, **kwargs: Any) -> list[Any]:
+    def call(self, name: str | Callable[..., Any], *args: Any, **kwargs: Any) -> list[Any]:
         """Attributes are those of gymnasium's own env; there are no methods to call."""
-        known = self._model.has_wrapper_attr(name)
-        value = self._model.get_wrapper_attr(name) if known else None
+        known = isinstance(name, str) and self._model.has_wrapper_attr(name)
+        value = self._model.get_wrapper_attr(str(name)) if known else None
         if not known or callable(value) or args or kwargs:
             raise UsageError(
                 f"{self.name}: {name} cannot be called, the native engine's envs are numbers. Set env.engine=gymnasium"

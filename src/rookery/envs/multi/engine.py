@@ -31,7 +31,7 @@ from rookery.envs.multi.apis import ApiAdapter, Dicts, Parallel, Turns
 from rookery.envs.multi.env import MultiEnv, MultiStep
 from rookery.envs.multi.table import Abnormal, NotFinite, Table
 from rookery.envs.multi.wrapped import in_layers
-from rookery.envs.told_calls import BEFORE, Call, Settings
+from rookery.envs.told_calls import BEFORE, CALLED, Call, Settings
 from rookery.envs.vector import DROPS, SeedOf, Step, closely
 
 log = logging.getLogger(__name__)
@@ -181,7 +181,10 @@ class Agents(MultiEnv):
             return False
         return True
 
-    def call(self, name: str, *args: Any, **kwargs: Any) -> list[Any]:
+    def call(self, name: str | Callable[..., Any], *args: Any, **kwargs: Any) -> list[Any]:
+        if not isinstance(name, str):
+            self._inexact(CALLED.format(name=self.name))
+            return [name(env, *args, **kwargs) for env in self.envs]
         attributes = [getattr(env, name) for env in self.envs]
         lengths = [table.length for table in self._tables]
         if (args or kwargs) and callable(attributes[0]) and not self._settings.note(name, args, kwargs, lengths):

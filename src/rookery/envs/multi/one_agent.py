@@ -56,7 +56,7 @@ class OneAgent(MultiEnv):
     def summary(self, out: MultiStep) -> Step:
         return out.agents[self._agent]
 
-    def call(self, name: str, *args: Any, **kwargs: Any) -> list[Any]:
+    def call(self, name: str | Callable[..., Any], *args: Any, **kwargs: Any) -> list[Any]:
         return self.vector.call(name, *args, **kwargs)
 
     def method(self, name: str) -> Callable[..., Any] | None:
@@ -100,7 +100,7 @@ class AsVector(VectorEnv):
     def step(self, action: Tree, steps: int | None = None, episodes: int | None = None) -> Step:
         return self.table.step({self._agent: action}, steps, episodes).agents[self._agent]
 
-    def call(self, name: str, *args: Any, **kwargs: Any) -> list[Any]:
+    def call(self, name: str | Callable[..., Any], *args: Any, **kwargs: Any) -> list[Any]:
         return self.table.call(name, *args, **kwargs)
 
     def method(self, name: str) -> Callable[..., Any] | None:

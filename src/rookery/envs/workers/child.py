@@ -171,7 +171,7 @@ class Worker:
         self.engine.reset()
         return self._news()
 
-    def do_call(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+    def do_call(self, name: str | Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
         return {"found": self.engine.call(name, *args, **kwargs)} | self._news()
 
     def do_state(self) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from __future__ import annotations
 import itertools
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from multiprocessing.connection import Connection
 from multiprocessing.connection import wait as wait_for
@@ -27,6 +27,7 @@ import numpy as np
 
 from rookery.core.errors import EnvError, UsageError
 from rookery.core.system.child import unpack
+from rookery.core.system.functions import Sent
 from rookery.core.system.process import WorkerLost
 from rookery.core.system.shared_memory import Shared
 from rookery.core.tree import Tree, tree_copy_into
@@ -59,7 +60,7 @@ class Workers(MultiEnv):
         num: int,
         *,
         processes: int,
-        start: str = "forkserver",
+        start: str = "auto",
         faults: FaultConfig | None = None,
         give_up: bool = True,
     ):
@@ -160,11 +161,11 @@ class Workers(MultiEnv):
             if problem := shape_problem(rows, self.action_spec[agent], self.num):
                 raise UsageError(f"step of {self.name} got actions of {problem} ({self.num} envs)")
 
-    def call(self, name: str, *args: Any, **kwargs: Any) -> list[Any]:
-        if args or kwargs:
+    def call(self, name: str | Callable[..., Any], *args: Any, **kwargs: Any) -> list[Any]:
+        if isinstance(name, str) and (args or kwargs):
             self._told[name] = (name, args, kwargs)
         values: list[Any] = []
-        for answer in self._all("call", name, args, kwargs):
+        for answer in self._all("call", name if isinstance(name, str) else Sent(name), args, kwargs):
             self._note(answer)
             values += answer["found"]
         return values

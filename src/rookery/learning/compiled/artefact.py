@@ -7,7 +7,6 @@ The artefact checks nothing about what it is given; `Learner.run` compares every
 from __future__ import annotations
 
 import logging
-import sys
 import threading
 from operator import is_
 from pathlib import Path
@@ -17,6 +16,7 @@ import torch
 from torch import Tensor
 
 from rookery.core.errors import CompileError
+from rookery.core.system.portable import stack_limit
 from rookery.learning.compiled.cache import Cache, private
 from rookery.learning.compiled.changes import in_words
 from rookery.learning.compiled.internals import no_export
@@ -152,7 +152,4 @@ def unavailable() -> str | None:
 
 def stack_bytes() -> int:
     """What a thread that is started now gets."""
-    import resource
-
-    soft, _ = resource.getrlimit(resource.RLIMIT_STACK)
-    return threading.stack_size() or (sys.maxsize if soft == resource.RLIM_INFINITY else soft)
+    return threading.stack_size() or stack_limit()

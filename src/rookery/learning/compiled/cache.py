@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import fcntl
 import functools
 import json
 import logging
@@ -27,6 +26,8 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+
+from rookery.core.system import portable
 
 log = logging.getLogger("rookery.learning")
 PLAN = "plan.json"
@@ -92,13 +93,13 @@ class Cache:
     def scratch(self) -> Iterator[Path]:
         """A folder for one build, beside the artefacts and locked while it lives."""
         folder = Path(tempfile.mkdtemp(dir=self.folder, prefix=_BUILDING))
-        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        descriptor = portable.open_folder(folder)
         try:
-            locked(descriptor, fcntl.LOCK_EX)
+            locked(descriptor)
             yield folder
         finally:
             shutil.rmtree(folder, ignore_errors=True)
-            os.close(descriptor)
+            close(descriptor)
 
     def commit(self, made: Path, key: str) -> None:
         """One rename makes it visible; a damaged one in its place goes first."""
@@ -154,7 +155,7 @@ class Cache:
         except OSError:
             return False
         try:
-            if not locked(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, without=False):
+            if not locked(descriptor, without=False):
                 return False
             with self.scratch() as away:
                 folder.rename(away / "old")  # so that nobody finds half of it
@@ -189,7 +190,7 @@ class Waiting:
         return self.alone
 
     def _try(self) -> bool:
-        if not locked(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB):
+        if not locked(self._descriptor):
             return False
         with contextlib.suppress(FileNotFoundError):
             if os.path.samestat(os.fstat(self._descriptor), os.stat(self._path)):
@@ -204,10 +205,12 @@ class Waiting:
         os.close(self._descriptor)
 
 
-def locked(descriptor: int, kind: int, without: bool = True) -> bool:
-    """Try for a lock; `without`: the answer where the file system has no locks."""
+def locked(descriptor: int | None, *, shared: bool = False, without: bool = True) -> bool:
+    """Try for a lock; `without`: the answer where the system has no locks, or none of folders."""
+    if descriptor is None:
+        return without
     try:
-        fcntl.flock(descriptor, kind)
+        portable.lock(descriptor, shared=shared)
     except BlockingIOError:
         return False
     except OSError:
@@ -215,9 +218,14 @@ def locked(descriptor: int, kind: int, without: bool = True) -> bool:
     return True
 
 
+def close(descriptor: int | None) -> None:
+    if descriptor is not None:
+        os.close(descriptor)
+
+
 def shared(descriptor: int) -> bool:
     """The lock of a user of an artefact; False: it is just being removed."""
-    return locked(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    return locked(descriptor, shared=True)
 
 
 def distrust(path: Path, follow: bool = True) -> str | None:
@@ -225,9 +233,9 @@ def distrust(path: Path, follow: bool = True) -> str | None:
     about = path.stat(follow_symlinks=follow)
     if stat.S_ISLNK(about.st_mode):
         return "is a link"
-    if about.st_uid not in (0, os.getuid()):
-        return f"belongs to another user ({about.st_uid})"
-    if about.st_mode & 0o022:
+    if problem := portable.owner_problem(about.st_uid):
+        return problem
+    if about.st_mode & 0o022 and os.name == "posix":
         return f"can be written by others (mode {stat.S_IMODE(about.st_mode):o}; chmod go-w helps)"
     return None
 
@@ -235,16 +243,20 @@ def distrust(path: Path, follow: bool = True) -> str | None:
 def remove_if_left(folder: Path) -> None:
     """Remove a folder of ours whose process is gone."""
     try:
-        if folder.is_symlink() or folder.stat().st_uid != os.getuid() or time.time() - folder.stat().st_mtime < YOUNG:
+        if (
+            folder.is_symlink()
+            or not portable.is_own(folder.stat().st_uid)
+            or time.time() - folder.stat().st_mtime < YOUNG
+        ):
             return
-        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        descriptor = portable.open_folder(folder)
     except OSError:
         return
     try:
-        if locked(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, without=False):
+        if locked(descriptor, without=False):
             shutil.rmtree(folder, ignore_errors=True)
     finally:
-        os.close(descriptor)
+        close(descriptor)
 
 
 @functools.cache
@@ -253,7 +265,7 @@ def private() -> Cache:
     for left in Path(tempfile.gettempdir()).glob(f"{_PRIVATE}*"):
         remove_if_left(left)
     folder = Path(tempfile.mkdtemp(prefix=_PRIVATE))
-    locked(os.open(folder, os.O_RDONLY | os.O_DIRECTORY), fcntl.LOCK_EX)  # until the process ends
+    locked(portable.open_folder(folder))  # until the process ends
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return Cache(folder)
 

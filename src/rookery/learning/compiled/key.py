@@ -25,6 +25,7 @@ from torch import Tensor, nn
 
 from rookery.core.plain import names_in
 from rookery.core.schedule import Schedule
+from rookery.core.system.portable import kernel_text
 
 _PLAIN = (int, float, complex, str, bytes, bool, type(None), type(...), torch.dtype, torch.device, torch.Size, np.dtype)
 
@@ -57,10 +58,10 @@ def cpu_flags() -> str:
     """Generated code uses every feature of the CPU it was built on:
     a cache shared by unlike machines must tell them apart.
     """
-    info = Path("/proc/cpuinfo")
-    if not info.exists():
+    info = kernel_text("/proc/cpuinfo")
+    if not info:
         return platform.processor()
-    return next((line for line in info.read_text().splitlines() if line.startswith("flags")), "")
+    return next((line for line in info.splitlines() if line.startswith("flags")), "")
 
 
 def compiler() -> str | None:

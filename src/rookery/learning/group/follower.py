@@ -35,7 +35,7 @@ class GroupSpec:
     axis: int  # of the rows of a batch
     device: str
     seconds: float  # that learners wait for one another
-    start: str = "forkserver"  # how its process is started
+    start: str = "auto"  # how its process is started
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,11 @@ class Curriculum(Callback):
     thresholds[p].
 
     At most one phase per report: the metric was measured in the phase that is left. Evaluation envs are not told.
+
+    Args:
+        method: of the envs, called with the phase, 0, 1, 2 …
+        metric: of the report, compared with the threshold of the phase.
+        thresholds: one number per step up; the first leads from phase 0 to 1.
     """
 
     def __init__(

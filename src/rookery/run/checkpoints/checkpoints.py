@@ -22,7 +22,8 @@ from pathlib import Path
 from typing import Any
 
 from rookery.core.errors import CheckpointError
-from rookery.run.checkpoints.durable import NewFiles, fsync_folder, write_file
+from rookery.core.system.portable import fsync_folder
+from rookery.run.checkpoints.durable import NewFiles, write_file
 from rookery.run.checkpoints.links import Earlier
 from rookery.run.checkpoints.manifest import (
     COMMIT,

@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
 from rookery.core.errors import CheckpointError
+from rookery.core.system import portable
+from rookery.core.system.portable import fsync_folder
 
 MOST_OPEN = 64  # files of one checkpoint that wait for their fsync; a process may have 1024 files open
 MOST_VALUES = 1_000_000  # in a JSON file: far above what a run writes, far below what would fill the memory
@@ -63,7 +65,8 @@ class NewFiles:
     def __exit__(self, kind: object, *_: object) -> None:
         try:
             if kind is None:
-                self._open.append(os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY))
+                if (folder := portable.open_folder(self.folder)) is not None:
+                    self._open.append(folder)
                 self._sync()
         finally:
             self._close()
@@ -103,15 +106,6 @@ def replace_file(path: Path, data: bytes) -> None:
     fsync_folder(path.parent)
 
 
-def fsync_folder(folder: Path) -> None:
-    """Make the names in this folder durable."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
 def check_name(name: str) -> None:
     """Refuse what is not the plain name of a file in this very folder."""
     if not _PLAIN_NAME.fullmatch(name):
@@ -121,7 +115,7 @@ def check_name(name: str) -> None:
 def open_plain(path: Path) -> int:
     """Descriptor of a regular file; a link, pipe or folder in its place is refused."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        descriptor = os.open(path, portable.READ | portable.NOFOLLOW | portable.NONBLOCK)
     except FileNotFoundError as error:
         raise CheckpointError(f"{path} is missing.") from error
     except OSError as error:

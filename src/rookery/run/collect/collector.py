@@ -55,7 +55,16 @@ FOREVER = Limits()
 
 
 class Collector:
-    """One env, its seats, and the rows of every player. With one actor: the player `main` sits everywhere."""
+    """One env, its seats, and the rows of every player. With one actor: the player `main` sits everywhere.
+
+    Args:
+        env: as `rookery.envs.builders` makes it, with B columns.
+        actor: decides for the player `main`; or the rows of every player by name.
+        rng: of the actor's draws; needed unless `greedy`.
+        seats: who sits where; None: the only player sits everywhere.
+        greedy: act as in evaluation.
+        index: number of this collector; its chunks carry it.
+    """
 
     def __init__(
         self,

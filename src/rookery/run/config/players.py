@@ -125,7 +125,7 @@ def _player(name: str, layers: Sequence[Layer], merged: Merged, checker: Checker
     mine = Checker(both, partial(owners, algo=algorithm.name))
     models = {"algo": algorithm.Config, "model": registry.load("rookery.nets.config:ModelConfig")}
     models["store"] = kind_of(algorithm).model()
-    mine.known = {key.key for section, model in models.items() for key in keys_of(model, section)}
+    mine.known = {key.key: key.comment for section, model in models.items() for key in keys_of(model, section)}
     for key in both.tree:
         if key not in (*OWN, "train"):
             mine.unknown((key,), [*OWN, "train"])
@@ -134,7 +134,7 @@ def _player(name: str, layers: Sequence[Layer], merged: Merged, checker: Checker
         mine.add(("train",), f"expected true or false, got {train!r}")
     sections = {section: mine.section(section, model) for section, model in models.items()}
     _tell(name, mine.problems, checker)
-    checker.known |= {f"players.{name}.{key}" for key in mine.known}
+    checker.known |= {f"players.{name}.{key}": comment for key, comment in mine.known.items()}
     return PlayerConfig(**sections, train=train, prefix=f"player/{name}/") if not mine.problems else None
 
 

@@ -10,6 +10,7 @@ Every problem is reported at once. The caller's objects are never changed.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -33,6 +34,8 @@ from rookery.run.config.players import PLAYERS_SCHEMA, implied, named_by_players
 from rookery.run.config.rules import broken_rules
 from rookery.run.config.trust import refuse_foreign, vouched
 
+log = logging.getLogger(__name__)
+
 
 def load_config(
     preset: str | None = None,
@@ -41,13 +44,21 @@ def load_config(
     env: str | None = None,
     overrides: Overrides = (),
     tree: Mapping[str, Any] | None = None,
+    *,
+    needs_env: bool = True,
 ) -> Config:
-    """Resolve a config from any of: a preset's name, a YAML file, an algorithm and an env, a tree of plain values,
-    `key=value` texts or a dict of such keys.
+    """Resolve a config. Later wins: defaults < algorithm < preset < file < algo, env and tree < overrides.
 
-    Later wins: defaults < algorithm < preset < file < algo, env and tree < overrides.
+    Args:
+        preset: its name, as in `rookery list presets`.
+        file: a YAML file.
+        algo: an algorithm's name or class.
+        env: its id.
+        overrides: `key=value` texts, or a dict of such keys.
+        tree: sections as plain values.
+        needs_env: False if no env is made from it: then the env, and modules under `import:`, may be missing here.
     """
-    return resolve(layers_of(preset, file, algo, env, as_texts(overrides), tree))
+    return resolve(layers_of(preset, file, algo, env, as_texts(overrides), tree), needs_env=needs_env)
 
 
 def load_run_config(
@@ -58,6 +69,7 @@ def load_run_config(
     *,
     trust: bool = False,
     known: Config | None = None,
+    needs_env: bool = True,
 ) -> Config:
     """The config in the folder of a run, which may be somebody else's (`trust`); `known`: one that is the user's own."""
     tree, lines = read_text(durable.read_file(file, MOST_BYTES), file)
@@ -65,7 +77,7 @@ def load_run_config(
     if not trusted:
         refuse_foreign(tree, file)
     layers = layers_of(None, None, algo, env, as_texts(overrides), None)
-    return resolve([Layer(f"file {file}", tree, lines), *layers], trusted)
+    return resolve([Layer(f"file {file}", tree, lines), *layers], trusted, needs_env=needs_env)
 
 
 def layers_of(
@@ -92,19 +104,19 @@ def layers_of(
     return [*layers, parse_overrides(overrides)]
 
 
-def resolve(layers: Sequence[Layer], trusted: bool = True) -> Config:
+def resolve(layers: Sequence[Layer], trusted: bool = True, *, needs_env: bool = True) -> Config:
     """Merge, look up, validate. Raises `ConfigError` with every problem."""
     layers = named_by_players(layers)
     first = Merged(layers)
     early = Checker(first)
-    imports = _imports(first, early)
+    imports = _imports(first, early, needs_env)
     algorithm = _algorithm(first, early)
     own = [Layer(f"algorithm {first.tree['algo']['name']}", algorithm.defaults)] if algorithm else []
     merged = Merged(replacing([*own, *layers], "model", "layers", ("hidden", "convs")))
     checker = Checker(merged, partial(owners, algo=first.tree["algo"]["name"]) if algorithm else None)
     checker.problems += [problem for problem in early.problems if problem not in checker.problems]
     models = _models(algorithm)
-    checker.known = {key.key for name, model in models.items() for key in keys_of(model, name)}
+    checker.known = {key.key: key.comment for name, model in models.items() for key in keys_of(model, name)}
     for name in merged.tree:
         if name not in SECTIONS and name not in OTHERS:
             checker.unknown((name,), [*SECTIONS, *OTHERS])
@@ -115,7 +127,7 @@ def resolve(layers: Sequence[Layer], trusted: bool = True) -> Config:
         players = players or implied(sections)
         parts: dict[str, Any] = {"imports": imports, "players": players, "seats": seats, "merged": merged, **sections}
         config = Config(**parts)
-        for message in broken_rules(config, trusted):
+        for message in broken_rules(config, trusted, needs_env=needs_env):
             checker.rule(message)
         checker.finish()
         return config
@@ -135,8 +147,8 @@ def json_schema(algo: str) -> dict[str, Any]:
     return schema
 
 
-def _imports(merged: Merged, checker: Checker) -> tuple[str, ...]:
-    """Import the users' modules, which may register names."""
+def _imports(merged: Merged, checker: Checker, needed: bool) -> tuple[str, ...]:
+    """Import the users' modules, which may register names; if they are not `needed`, a missing one is only told."""
     modules = merged.tree.get("import", [])
     if not isinstance(modules, list) or not all(isinstance(name, str) and name for name in modules):
         checker.add(("import",), f"expected a list of modules, got {modules!r}")
@@ -145,7 +157,10 @@ def _imports(merged: Merged, checker: Checker) -> tuple[str, ...]:
         try:
             registry.import_module(name)
         except ConfigError as error:
-            checker.add(("import",), str(error).rstrip("."))
+            if needed:
+                checker.add(("import",), str(error).rstrip("."))
+            else:
+                log.warning("import: %s Going on without it, for no env is made here.", error)
     return tuple(modules)
 
 

@@ -15,10 +15,12 @@ from rookery.run.config.players import renamed
 from rookery.run.config.trust import refusals
 
 
-def broken_rules(config: Config, trusted: bool) -> list[str]:
-    """All broken rules: the general ones, then the algorithm's. `trusted`: whose code it may name (`trust`)."""
-    general = [*_of_players(config), *_stops(config), *_rolls_back(config), *_names(config)]
-    return [*general, *refusals(config, trusted), *_env(config)]
+def broken_rules(config: Config, trusted: bool, *, needs_env: bool = True) -> list[str]:
+    """All broken rules. `trusted`: whose code it may name (`trust`); whether there is such an env is asked if one is
+    made from the config."""
+    rules = [*_of_players(config), *_stops(config), *_rolls_back(config), *_names(config)]
+    rules += [*refusals(config, trusted), *_workers(config), *_pool(config)]
+    return [*rules, *_env(config)] if needs_env else rules
 
 
 def _of_learning(config: Config) -> list[str]:
@@ -226,8 +228,6 @@ def _env(config: Config) -> Iterator[str]:
     from rookery.envs.builders.single import find_spec
 
     name = config.env.id
-    yield from _workers(config)
-    yield from _pool(config)
     if name is None or ":" in name or name in registry.names("env"):
         return
     try:

@@ -80,6 +80,9 @@ class LogConfig(Section):
     every_steps: Positive = 1_000  # env steps between reports: a line of metrics.jsonl, a turn of the trainer
     level: Literal["DEBUG", "INFO", "WARN", "ERROR"] = "INFO"  # least serious message that is written
     window: Positive = 100  # episodes over which returns and lengths are averaged
+    update_window: Positive | None = (
+        None  # updates over which their numbers are averaged, with min, max and std; null: all since the last report
+    )
     sinks: tuple[str, ...] = ("console", "jsonl", "tensorboard")  # where reports go, as in `rookery.core.registry`
     progress: bool = True  # live progress bar, if the console is a terminal
 
@@ -131,7 +134,9 @@ class PoolConfig(Section):
     ahead: Annotated[int, Field(ge=1)] | None = (
         None  # async: chunks per worker that may wait to be learnt from before workers wait, too; null: they never wait
     )
-    start: Literal["forkserver", "spawn", "fork"] = "forkserver"  # process: how a worker is started
+    start: Literal["auto", "forkserver", "spawn", "fork"] = (
+        "auto"  # process: how a worker is started; auto: forkserver on Linux, spawn elsewhere
+    )
     cluster: Text = "local"  # ray: local starts one on this machine; auto finds one that runs here; or its address
     cpus: Annotated[float, Field(ge=0)] = 1.0  # ray: CPUs that a worker asks for
     gpus: Annotated[float, Field(ge=0)] = 0.0  # ray: GPUs that a worker asks for; fractions share one

@@ -8,7 +8,6 @@ The lock is an flock on `.lock`: the kernel releases it with the process, howeve
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import logging
 import math
@@ -23,6 +22,7 @@ from typing import Any, Literal
 import numpy as np
 
 from rookery.core.errors import CheckpointError, UsageError
+from rookery.core.system import portable
 from rookery.core.system.command import absolute
 from rookery.run.checkpoints.durable import replace_file
 
@@ -179,7 +179,7 @@ def _forget_locks() -> None:
 
 
 # A forked worker shares the open lock and, outliving a killed trainer, would keep it: it closes its copy at birth.
-os.register_at_fork(after_in_child=_forget_locks)
+portable.after_fork(_forget_locks)
 
 
 def _make(path: Path) -> None:
@@ -198,7 +198,7 @@ def _holds_run(path: Path) -> bool:
 def _acquire(path: Path) -> int | None:
     """Descriptor of the lock, or None if another process has it."""
     try:
-        descriptor = os.open(path / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        descriptor = os.open(path / _LOCK, portable.CREATE, 0o644)
     except OSError as error:
         raise UsageError(f"the run folder {path} cannot be written: {error.strerror}. Choose another --out.") from error
     try:
@@ -221,7 +221,7 @@ def _flock(descriptor: int) -> bool:
     deadline = time.monotonic() + LOCK_SECONDS
     while True:
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            portable.lock(descriptor)
         except BlockingIOError:
             if time.monotonic() >= deadline:
                 return False

@@ -9,13 +9,13 @@ A run may be written while it is read: every file is replaced as a whole, and of
 
 from __future__ import annotations
 
-import os
 import socket
 from pathlib import Path
 from typing import Any
 
 from rookery.core.config.yaml import read_file
 from rookery.core.errors import CheckpointError, UsageError
+from rookery.core.system.portable import is_alive
 from rookery.run.checkpoints.durable import json_lines, parse_json
 from rookery.run.checkpoints.durable import read_file as read_plain
 from rookery.run.experiment.folder import RunFolder
@@ -81,10 +81,4 @@ def _lives(state: dict[str, Any]) -> bool:
     """Whether its process is there; of another host nobody knows, so it is believed."""
     if state.get("host") != socket.gethostname():
         return True
-    try:
-        os.kill(int(state["pid"]), 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:  # somebody else's
-        return True
-    return True
+    return is_alive(int(state["pid"]))

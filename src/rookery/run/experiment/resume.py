@@ -92,11 +92,10 @@ def check_same(saved: Config, config: Config) -> None:
     """A resumed run may be longer or report elsewhere, but must be the same run."""
     changed = {key: pair for key, pair in diff(saved, config).items() if not key.startswith(CHANGEABLE)}
     if changed:
-        lines = "\n".join(f"  {key}: {a!r} in the run, {b!r} now" for key, (a, b) in changed.items())
+        pairs = ", ".join(f"{key} ({a!r} in the run, {b!r} now)" for key, (a, b) in changed.items())
         raise ConfigError(
-            f"the run being resumed had other values:\n{lines}\nA resumed run goes on exactly as it began; start a "
-            f"new one with --out, "
-            "or take over its weights with --init-from."
+            f"a resumed run goes on exactly as it began, so it cannot change {pairs}: start a new run with --out, "
+            "or from this one's weights with --init-from."
         )
 
 

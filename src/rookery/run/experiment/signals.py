@@ -12,8 +12,9 @@ from types import FrameType, TracebackType
 from typing import Any
 
 from rookery.core.errors import Interrupted
+from rookery.core.system.portable import PREEMPT
 
-SIGNALS = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGINT", "SIGUSR1") if hasattr(signal, name))
+SIGNALS = PREEMPT
 SAME = 0.2  # seconds: signals so close are one request, sent to all processes and again by a scheduler or shell
 
 

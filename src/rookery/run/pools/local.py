@@ -53,8 +53,8 @@ class LocalPool:
     def foreach_worker(self, fn: Callable[[Any], Any]) -> list[Any]:
         return [fn(collector) for collector in self.collectors]
 
-    def foreach_env(self, name: str, *args: Any, **kwargs: Any) -> list[Any]:
-        """Call a method on every env of every worker."""
+    def foreach_env(self, name: str | Callable[..., Any], *args: Any, **kwargs: Any) -> list[Any]:
+        """Call a method on every env of every worker, or a function with every env."""
         return [out for collector in self.collectors for out in collector.env.call(name, *args, **kwargs)]
 
     def times(self) -> tuple[int, int]:

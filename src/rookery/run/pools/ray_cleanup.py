@@ -35,7 +35,7 @@ def main() -> None:
         pids = holders(folder)
         for pid in pids:
             with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+                os.kill(pid, getattr(signal, "SIGKILL", signal.SIGTERM))
         if not pids:
             break
         time.sleep(0.1)  # one of them may just have started another

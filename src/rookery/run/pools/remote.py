@@ -26,9 +26,10 @@ from rookery.core import registry
 from rookery.core.chunk import Collected
 from rookery.core.errors import EnvError, RookeryError
 from rookery.core.rng import Streams
+from rookery.core.system.functions import Sent
 from rookery.core.system.process import WorkerLost
 from rookery.envs.faults import Patience
-from rookery.envs.told_calls import plain
+from rookery.envs.told_calls import CALLED, plain
 from rookery.learning.learner import Learner
 from rookery.learning.published import Weights, published
 from rookery.run.collect.chunks import copied
@@ -301,14 +302,17 @@ class RemotePool:
     # --- what everybody asks of a pool ---
 
     def foreach_worker(self, fn: Callable[[Any], Any]) -> list[Any]:
-        """fn(collector) in every worker; `fn` must be importable there."""
-        return self._each("apply", fn)
+        """fn(collector) in every worker, where it lives; a lambda or closure, too."""
+        return self._each("apply", Sent(fn))
 
-    def foreach_env(self, name: str, *args: Any, **kwargs: Any) -> list[Any]:
-        """Call a method on every env of every worker."""
-        if args or kwargs:
+    def foreach_env(self, name: str | Callable[..., Any], *args: Any, **kwargs: Any) -> list[Any]:
+        """Call a method on every env of every worker, or a function with every env."""
+        if isinstance(name, str) and (args or kwargs):
             self._told[name] = (name, args, kwargs)
-        return [value for values in self._each("call", name, args, kwargs) for value in values]
+        elif not isinstance(name, str) and self._reason == "exact":
+            self._reason = CALLED.format(name=self.config.env.id)
+        what = name if isinstance(name, str) else Sent(name)
+        return [value for values in self._each("call", what, args, kwargs) for value in values]
 
     def _each(self, name: str, *args: Any) -> list[Any]:
         """The answers of all workers, while the run ends of those that are there."""

@@ -7,9 +7,12 @@ scheduled numbers and, after a resume, the states of its random generators come 
 
 from __future__ import annotations
 
+import logging
 import os
+import socket
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -23,6 +26,9 @@ from rookery.learning.learner import Learner
 from rookery.learning.published import Weights, take
 from rookery.run.collect.collector import Collector
 from rookery.run.config.config import Config
+from rookery.run.experiment.logs import TextLog
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +40,7 @@ class WorkerSpec:
     worker: int
     factory: Callable[..., Any] | None = None
     imports: tuple[str, ...] = ()  # modules of users, which register names
+    folder: Path | None = None  # of the run, if it has one: the worker's log is there
     renewal: int = 0  # how often this worker had to be replaced: every new one has other random streams
 
     @property
@@ -69,6 +76,7 @@ class CollectorWorker:
 
     def __init__(self, spec: WorkerSpec, beat: Callable[[], None] | None = None):
         registry.import_again(spec.imports)
+        self._log = _log_of(spec)
         self.streams, self.worker = spec.streams, spec.worker
         torch.set_num_threads(1)
         torch.set_flush_denormal(True)  # as the learner's process does, or bits would differ
@@ -106,7 +114,7 @@ class CollectorWorker:
         self.collector.restore(state)
         return self.condition()
 
-    def do_call(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
+    def do_call(self, name: str | Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
         return list(self.collector.env.call(name, *args, **kwargs))
 
     def do_add(self, extend: Callable[[CollectorWorker, Config, str], None], config: Config, name: str) -> None:
@@ -119,6 +127,8 @@ class CollectorWorker:
 
     def close(self) -> None:
         self.collector.close()
+        if self._log is not None:
+            self._log.close()
 
     def _generators(self) -> dict[str, Any]:
         return {name: self.streams.numpy(name).bit_generator.state for name in self._names}
@@ -126,6 +136,15 @@ class CollectorWorker:
     def _set_generators(self, states: dict[str, Any]) -> None:
         for name, state in states.items():
             self.streams.numpy(name).bit_generator.state = state
+
+
+def _log_of(spec: WorkerSpec) -> TextLog | None:
+    """log-worker-N.txt of the run's folder, unless the worker is on a machine that does not have it."""
+    if spec.folder is None or not spec.folder.is_dir():
+        return None
+    text = TextLog(spec.folder / f"log-worker-{spec.worker}.txt", spec.config.log.level)
+    log.info("worker %d begins, process %d on %s", spec.worker, os.getpid(), socket.gethostname())
+    return text
 
 
 def generators_of(config: Config, worker: int) -> list[str]:

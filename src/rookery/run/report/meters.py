@@ -1,7 +1,8 @@
 """Meters: numbers with an explicit window, turned into the metrics of a report.
 
     episode/…   mean, min, max, std over the last k finished episodes
-    (updates)   mean over the updates since the last report in which the metric occurred
+    (updates)   mean over the updates since the last report in which the metric occurred; or mean, min, max, std over
+                the last k updates of its kind (`log.update_window`)
     (custom)    mean, min, max over what was recorded since the last report
     time/…      clocks; kept apart in the state too, under `time`, because no run repeats them
 
@@ -182,9 +183,58 @@ class UpdateMeter:
     def restore(self, state: dict[str, Any]) -> None:
         self.__init__()  # type: ignore[misc]  # everything is replaced
         for kind in state["kinds"]:
+            if "sum" not in kind:  # a sliding window, before the run was resumed without one
+                continue
             names = tuple(kind["names"])
             self._sums[names] = np.array(kind["sum"], dtype=np.float64)
             self._counts[names] = int(kind["count"])
+
+
+class SlidingUpdates:
+    """Mean, min, max and std over the last `size` updates in which a metric occurred, reported or not."""
+
+    __slots__ = ("_added", "_rings", "_size")
+
+    def __init__(self, size: int):
+        self._size = size
+        self._rings: dict[tuple[str, ...], list[Any]] = {}  # names → [rows written, ring [size, 1 + names]]
+        self._added = 0  # in all: the first number of every row, which orders those of different kinds
+
+    def add(self, names: tuple[str, ...], numbers: np.ndarray) -> None:
+        """numbers: float32 or float64 [len(names)]; may be reused by the caller."""
+        kind = self._rings.get(names)
+        if kind is None:
+            kind = self._rings[names] = [0, np.zeros((self._size, 1 + len(names)))]
+        row = kind[1][kind[0] % self._size]
+        row[0], row[1:] = self._added, numbers
+        kind[0] += 1
+        self._added += 1
+
+    def report(self) -> dict[str, float]:
+        """Nothing is forgotten by it."""
+        seen: dict[str, list[np.ndarray]] = {}  # metric → [n, 2]: when, and its number
+        for names, (count, ring) in self._rings.items():
+            for i, name in enumerate(names, 1):
+                seen.setdefault(name, []).append(ring[:count, (0, i)])
+        metrics: dict[str, float] = {}
+        for name, parts in seen.items():
+            rows = np.concatenate(parts)
+            last = rows[rows[:, 0].argsort()][-self._size :, 1]
+            metrics |= {name: float(last.mean()), f"{name}_min": float(last.min()), f"{name}_max": float(last.max())}
+            metrics[f"{name}_std"] = float(last.std())
+        return metrics
+
+    def state(self) -> dict[str, Any]:
+        kinds = [{"names": list(names), "rows": n, "ring": ring.copy()} for names, (n, ring) in self._rings.items()]
+        return {"kinds": kinds, "added": self._added, "size": self._size}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Windows of another size, or sums since a report, are not gone on with: the run was resumed with another
+        log.update_window."""
+        same = state.get("size") == self._size
+        kinds = state["kinds"] if same else ()
+        self._rings = {tuple(kind["names"]): [int(kind["rows"]), np.array(kind["ring"])] for kind in kinds}
+        self._added = int(state["added"]) if same else 0
 
 
 class CustomMeter:
@@ -230,10 +280,10 @@ class CustomMeter:
 class Meters:
     """All meters of a run. `report` closes the windows and gives one flat dict."""
 
-    def __init__(self, episode_window: int = 100):
+    def __init__(self, episode_window: int = 100, update_window: int | None = None):
         self.custom = CustomMeter()
         self.episodes = EpisodeMeter(episode_window, self.custom)
-        self.updates = UpdateMeter()
+        self.updates = UpdateMeter() if update_window is None else SlidingUpdates(update_window)
         self.phases = PhaseClock()
         self.rates = Rates()
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -53,7 +53,7 @@ class Controls(Protocol):
     """What a run lets callbacks do."""
 
     def stop(self, reason: str) -> None: ...
-    def foreach_env(self, name: str, *args: Any, **kwargs: Any) -> list[Any]: ...
+    def foreach_env(self, name: str | Callable[..., Any], *args: Any, **kwargs: Any) -> list[Any]: ...
     def record(self, name: str, value: Any) -> None: ...
     def save_soon(self) -> None: ...
     def evaluate(self) -> Evaluation: ...
@@ -101,8 +101,8 @@ class Progress:
         if self._run is not None:
             self._run.stop(reason)
 
-    def foreach_env(self, name: str, *args: Any, **kwargs: Any) -> list[Any]:
-        """Call a method (or read an attribute) of every training env."""
+    def foreach_env(self, name: str | Callable[..., Any], *args: Any, **kwargs: Any) -> list[Any]:
+        """Call a method (or read an attribute) of every training env, or a function with it (`Trainer.foreach_env`)."""
         return [] if self._run is None else self._run.foreach_env(name, *args, **kwargs)
 
     def record(self, name: str, value: Any) -> None:

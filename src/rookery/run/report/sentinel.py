@@ -17,8 +17,8 @@ import torch
 from torch import Tensor
 
 from rookery.core.errors import CheckpointError, Diverged
+from rookery.core.system.portable import fsync_folder
 from rookery.core.tree import Tree
-from rookery.run.checkpoints.durable import fsync_folder
 from rookery.run.checkpoints.statefile import write_state
 from rookery.run.config.sections import SentinelConfig
 from rookery.run.experiment.folder import write_json_atomic

@@ -1,6 +1,7 @@
 """Sinks: where reports go. `Sinks([Console(), JsonLines(), Background(TensorBoard())])`."""
 
 from rookery.run.report.sinks.base import Sink
+from rookery.run.report.sinks.csvfile import CsvFile
 from rookery.run.report.sinks.fanout import Background, Sinks
 from rookery.run.report.sinks.jsonlines import JsonLines
 from rookery.run.report.sinks.tensorboard import TensorBoard
@@ -8,6 +9,7 @@ from rookery.run.report.sinks.values import Histogram, Image, Record, Table, Val
 
 __all__ = [
     "Background",
+    "CsvFile",
     "Histogram",
     "Image",
     "JsonLines",

@@ -8,6 +8,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+from rookery.core.system import portable
 from rookery.run.experiment.folder import plain
 from rookery.run.report.sinks.base import Sink
 from rookery.run.report.sinks.values import Histogram, Image, Record, Table, Video
@@ -29,7 +30,7 @@ class JsonLines(Sink):
     def open(self, folder: Path, resume_step: int | None) -> None:
         """A new run starts with an empty file; a resumed one keeps it until `restore` says how much of it counts."""
         self._path = Path(folder) / self._name
-        self._descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        self._descriptor = os.open(self._path, portable.CREATE, 0o644)
         if resume_step is None:
             os.ftruncate(self._descriptor, 0)
         self._size = os.fstat(self._descriptor).st_size
@@ -41,7 +42,7 @@ class JsonLines(Sink):
             view = memoryview(line)
             done = 0
             while done < len(line):
-                done += os.pwrite(descriptor, view[done:], self._size + done)
+                done += portable.write_at(descriptor, view[done:], self._size + done)
         except OSError:
             os.ftruncate(descriptor, self._size)  # no half line stays when the disk is full
             raise
@@ -90,7 +91,7 @@ class JsonLines(Sink):
         """The largest position ≤ end that is 0 or just behind a line feed."""
         while end > 0:
             start = max(0, end - 4096)
-            newline = os.pread(self._opened(), end - start, start).rfind(b"\n")
+            newline = portable.read_at(self._opened(), end - start, start).rfind(b"\n")
             if newline >= 0:
                 return start + newline + 1
             end = start
