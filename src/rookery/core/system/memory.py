@@ -66,8 +66,8 @@ def _cgroup_bounds(root: Path) -> list[int | None]:
 
 
 def _cgroup_free(folder: Path, names: tuple[str, str, str]) -> int | None:
-    limit, used = _text(folder / names[0]), _text(folder / names[1])
-    if limit is None or used is None or limit.strip() == "max":
+    limit, used = kernel_text(folder / names[0]).strip(), kernel_text(folder / names[1]).strip()
+    if not limit or not used or limit == "max":
         return None
     # pages of files that were not used lately are given back on demand
     cache = [

@@ -224,6 +224,8 @@ class SlidingUpdates:
             metrics[f"{name}_std"] = float(last.std())
         return metrics
 
+    means = report
+
     def state(self) -> dict[str, Any]:
         kinds = [{"names": list(names), "rows": n, "ring": ring.copy()} for names, (n, ring) in self._rings.items()]
         return {"kinds": kinds, "added": self._added, "size": self._size}
