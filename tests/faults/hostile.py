@@ -1,8 +1,8 @@
 """Attacks on the command line: what an attack is, the place it is made in, and whether it ended right.
 
 An attack is a real process `python -m rookery …` in a folder of its own, with a home of its own. It ended right if its
-exit code is one of those that are documented, it said what was wrong in one message without a traceback, it took neither
-too long nor too much memory, and nothing outside its folders was touched. `hostile_cases` lists the attacks,
+exit code is one of those that are documented, it said what was wrong in one message without a traceback, it took
+neither too long nor too much memory, and nothing outside its folders was touched. `hostile_cases` lists the attacks,
 `bench/attack.py` makes them all.
 """
 

@@ -173,7 +173,7 @@ def strangers(attack: Attack, place: Path) -> Outcome:
     """Connect to whatever listens, as soon as it does, and claim to be one of them."""
     process, notes, held = attack.started(place), [], []
     seen: set[tuple[str, int]] = set()
-    while process.poll() is None and not os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT):
+    while not os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT):
         for address in listening(process.pid) - seen:
             seen.add(address)
             if not is_local(address):

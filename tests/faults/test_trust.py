@@ -96,7 +96,11 @@ def test_every_command_that_loads_a_stranger_s_run_imports_nothing_and_asks_for_
 
 @pytest.mark.parametrize(
     "load",
-    [load_policy, evaluate_run, lambda folder, **k: Experiment(resume=folder, **k)],
+    [
+        lambda folder, **k: load_policy(folder, "last", **k),
+        evaluate_run,
+        lambda folder, **k: Experiment(resume=folder, **k),
+    ],
     ids=["load_policy", "evaluate_run", "Experiment"],
 )
 def test_from_python_trust_is_an_argument(foreign: Path, load: Any) -> None:

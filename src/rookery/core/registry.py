@@ -108,7 +108,7 @@ def entry(kind: str, name: str) -> Entry:
 
 
 def env_factory(function: Factory) -> Factory:
-    """Marks a function that makes an env (`@rookery.env_factory`): a config that is not the user's own may name it, too."""
+    """Marks a function that makes an env (`@rookery.env_factory`): configs of others may name it, too."""
     setattr(function, _MARK, True)
     return function
 

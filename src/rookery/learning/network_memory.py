@@ -11,11 +11,9 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
-from rookery.core.system.memory import check_room
+from rookery.core.system.memory import check_networks
 
-COPIES = 4  # of a number that is learnt: itself, its gradient, two moments
 _MAKERS = (torch.empty, torch.zeros, torch.ones, torch.full, torch.rand, torch.randn)
-ADVICE = "Lower the sizes of the networks: model.hidden, model.layers, model.core, env.stack or the algorithm's own."
 
 
 class WithinMemory(TorchFunctionMode):
@@ -35,5 +33,5 @@ class WithinMemory(TorchFunctionMode):
         size = kwargs.get("size", args[0] if args and not isinstance(args[0], int) else args)
         self._bytes += math.prod(size) * (kwargs.get("dtype") or torch.get_default_dtype()).itemsize
         if self._bytes > self._checked:
-            check_room(COPIES * self._bytes, "the networks with their gradients and moments need", ADVICE)
+            check_networks(self._bytes)
             self._checked = self._bytes * 5 // 4  # asking costs more than making a small tensor

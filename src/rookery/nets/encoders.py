@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import torch
@@ -22,6 +23,7 @@ from torch import Tensor, nn
 
 from rookery.core.errors import ConfigError
 from rookery.core.spec import Leaf, describe
+from rookery.core.system.memory import check_networks
 from rookery.core.tree import Tree
 from rookery.nets.config import ModelConfig
 from rookery.nets.layers import build_layers, feature_layers, image_layers
@@ -132,6 +134,7 @@ def paths_of(spec: Tree, above: tuple[str, ...] = ()) -> Iterator[tuple[tuple[st
 
 def _top(width: int, config: ModelConfig) -> tuple[nn.Sequential, int]:
     """(the layers on the features of the whole observation, the width of what they give)."""
+    check_networks(4 * sum(n * m for n, m in pairwise((width, *config.widths))))
     if config.layers is not None:
         layers, shape = build_layers(feature_layers(config), (width,), config, "the features")
         return layers, shape[0]

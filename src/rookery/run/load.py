@@ -48,7 +48,7 @@ class Loaded:
 def load_run(
     folder: Path | str, checkpoint: str | int = "last", env: EnvFactory | None = None, *, trust: bool = False
 ) -> Iterator[Loaded]:
-    """The players of a run at a checkpoint: "best", "last" or a step. `trust`: also if its config is somebody else's."""
+    """The players of a run at a checkpoint: "best", "last" or a step. `trust`: even if its config is another's."""
     run = RunFolder.read(Path(folder))
     if not run.config.exists():
         raise UsageError(f"{run.path} holds no config.yaml, so its networks cannot be built again")

@@ -11,6 +11,9 @@ from pathlib import Path
 from rookery.core.errors import ConfigError
 from rookery.core.system.portable import kernel_text
 
+LEARNT = 4  # copies of every number that is learnt: itself, its gradient, two moments
+SMALLER = "Lower the sizes of the networks: model.hidden, model.layers, model.core, env.stack or the algorithm's own."
+
 
 def available_bytes(root: Path = Path("/")) -> int | None:
     """What this process may still allocate: the tighter of the machine's and the container's;
@@ -29,6 +32,11 @@ def check_room(needed: int, what: str, advice: str) -> None:
             f"{what} at least {human(needed)} of memory ({needed} bytes), but {human(available)} ({available} bytes) "
             f"are available. {advice}"
         )
+
+
+def check_networks(count: int) -> None:
+    """Refuse networks of so many bytes of parameters."""
+    check_room(LEARNT * count, "the networks with their gradients and moments need", SMALLER)
 
 
 def human(count: float) -> str:

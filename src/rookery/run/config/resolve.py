@@ -71,7 +71,7 @@ def load_run_config(
     known: Config | None = None,
     needs_env: bool = True,
 ) -> Config:
-    """The config in the folder of a run, which may be somebody else's (`trust`); `known`: one that is the user's own."""
+    """The config in the folder of a run, perhaps somebody else's (`trust`). `known`: one that is the user's own."""
     tree, lines = read_text(durable.read_file(file, MOST_BYTES), file)
     trusted = trust or vouched(tree, known)
     if not trusted:

@@ -1,7 +1,7 @@
 """Trust: whose code a config may name.
 
-A config that is given by `-c`, by a preset or in Python is the user's own. One that is read from the folder of a run may
-be somebody else's. It is trusted if this user has started a run with that very tree (a list of hashes in the user's
+A config that is given by `-c`, by a preset or in Python is the user's own. One that is read from the folder of a run
+may be somebody else's. It is trusted if this user has started a run with that very tree (a list of hashes in the user's
 state folder), or says so (`--trust`). Otherwise it may name Rookery's own code, gymnasium's ids and the packages of
 installed entry points, and of those only what is an env, a wrapper or an encoder by its looks: nothing is called to
 find that out.
@@ -84,8 +84,8 @@ def refuse_foreign(tree: Mapping[str, Any], file: Path) -> None:
     if names:
         raise ConfigError(
             f"{file} is not of a run that you have started, and names code that is neither Rookery's nor an installed "
-            f"plugin of gymnasium: {', '.join(names)}. Opening it would execute that code with your rights. If you know "
-            f"it, say --trust (in Python trust=True), or give the config as your own with -c {file}"
+            f"plugin of gymnasium: {', '.join(names)}. Opening it would execute that code with your rights. "
+            f"If you know it, say --trust (in Python trust=True), or give the config as your own with -c {file}"
         )
 
 
@@ -150,7 +150,8 @@ def _unfit(key: str, code: Any, trusted: bool) -> str:
     if not callable(code):
         return f"is a {type(code).__name__}; expected a class with {' and '.join(wanted)}, or a function that makes one"
     if isinstance(code, type):
-        fits = hasattr(code, "__getattr__") or all(callable(getattr(code, method, None)) for method in wanted)
+        hands_on = trusted and key == "env.wrappers" and hasattr(code, "__getattr__")
+        fits = hands_on or all(callable(getattr(code, method, None)) for method in wanted)
         return "" if fits else f"is a class without {' and '.join(wanted)}, so it is not called"
     if trusted or (key == "env.id" and registry.is_env_factory(code)):
         return ""
