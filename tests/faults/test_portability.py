@@ -22,7 +22,7 @@ from torch.utils.tensorboard import SummaryWriter
 for name in ("fcntl", "resource", "msvcrt"):
     sys.modules[name] = None
 for name in ("O_NOFOLLOW", "O_NONBLOCK", "O_DIRECTORY", "O_CLOEXEC", "getuid", "geteuid", "memfd_create", "fork",
-             "sched_getaffinity", "register_at_fork", "pwrite", "pread", "posix_fallocate", "sysconf", "statvfs"):
+             "sched_getaffinity", "register_at_fork", "pwrite", "pread", "posix_fallocate", "sysconf"):
     if hasattr(os, name):
         delattr(os, name)
 for name in ("SIGUSR1", "SIGUSR2", "SIGKILL", "SIGALRM", "SIGCHLD"):

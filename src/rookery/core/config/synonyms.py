@@ -7,13 +7,16 @@ table can be read, and grow, by itself.
 
 from __future__ import annotations
 
-_WORDS = {  # our key → theirs; a word of several keys means the first of them that the algorithm has
+_WORDS = {  # our key → theirs; the first key with a word that the algorithm has is meant
+    "store.batch_size": "train_batch_size minibatch_size batchsize sample_batch_size",
+    "store.min_fill": "learning_starts num_steps_sampled_before_learning_starts start_timesteps start_learning "
+    "min_buffer_size prefill pre_fill",
     "algo.lr": "learning_rate actor_lr critic_lr lr_actor lr_critic pi_lr base_lr",
     "algo.gamma": "discount discount_factor gamma_",
     "algo.lam": "gae_lambda lambda lambda_ gae_lam lmbda td_lambda",
+    "algo.n_step": "n_steps nstep estimation_step n_step_return multi_step lookahead",
     "algo.rollout": "n_steps num_steps rollout_fragment_length step_per_collect n_sample rollout_len rollout_length "
     "train_batch_size unroll_len horizon update_timestep train_batch_size_per_learner n_rollout_steps",
-    "algo.n_step": "n_steps nstep estimation_step n_step_return multi_step lookahead",
     "algo.epochs": "n_epochs num_sgd_iter num_epochs update_epochs k_epochs epoch_per_collect repeat_per_collect "
     "ppo_epochs noptepochs",
     "algo.minibatches": "batch_size sgd_minibatch_size minibatch_size num_minibatches nminibatches n_minibatches",
@@ -44,9 +47,6 @@ _WORDS = {  # our key → theirs; a word of several keys means the first of them
     "algo.warmup": "learning_starts start_timesteps start_steps random_collect_size",
     "store.capacity": "buffer_size replay_buffer_size replay_capacity memory_capacity memory_size total_size "
     "buffer_capacity max_buffer_size",
-    "store.batch_size": "train_batch_size minibatch_size batchsize sample_batch_size",
-    "store.min_fill": "learning_starts num_steps_sampled_before_learning_starts start_timesteps start_learning "
-    "min_buffer_size prefill pre_fill",
     "store.updates_per_step": "train_freq gradient_steps update_per_step update_per_collect training_intensity "
     "utd utd_ratio train_frequency",
     "store.priority": "prioritized_replay use_per prioritized per",
