@@ -10,11 +10,13 @@ from pathlib import Path
 
 from rookery.acting.policy import Policy
 from rookery.core.errors import CheckpointError, UsageError
+from rookery.core.restoring import restoring
 from rookery.core.rng import Streams
+from rookery.core.system.files import read_regular
 from rookery.envs.multi.env import MultiEnv
 from rookery.run.build import EnvFactory, build_players, make_env, purpose_of, seating
 from rookery.run.checkpoints.checkpoints import Checkpoints
-from rookery.run.checkpoints.manifest import understood
+from rookery.run.checkpoints.statefile import weights_of
 from rookery.run.config.config import Config
 from rookery.run.config.resolve import load_config
 from rookery.run.experiment.folder import RunFolder
@@ -49,12 +51,12 @@ def load_run(folder: Path | str, checkpoint: str | int = "last", env: EnvFactory
     if not run.config.exists():
         raise UsageError(f"{run.path} holds no config.yaml, so its networks cannot be built again")
     config = load_config(file=run.config)
-    state, manifest = Checkpoints(run.checkpoints).load(checkpoint)
+    state, manifest = Checkpoints(run.checkpoints).load(checkpoint, weights_of)
     with settings(threads=1):
         streams = Streams(config.run.seed)
         spaces = _spaces(run, config, streams, env)
         players = build_players(config, spaces, seating(config, spaces), streams, None)
-        with understood():
+        with restoring():
             players.set_weights(state)
             for name, player in players.items():
                 player.knob_values = dict(state["run"]["knobs"][name])
@@ -65,7 +67,7 @@ def _spaces(run: RunFolder, config: Config, streams: Streams, env: EnvFactory | 
     """As the run wrote them; of runs of earlier versions, from an env."""
     if run.spaces.exists():
         try:
-            return Spaces.from_json(json.loads(run.spaces.read_text()))
+            return Spaces.from_json(json.loads(read_regular(run.spaces)))
         except (ValueError, KeyError, TypeError) as error:
             raise CheckpointError(f"{run.spaces} is damaged ({error}). Remove it: an env is asked instead.") from error
     with closing(make_env(config, streams, 1, "eval", factory=env, here=True)) as probe:

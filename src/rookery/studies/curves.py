@@ -22,6 +22,7 @@ from rookery.core.config.yaml import read_file
 from rookery.core.errors import UsageError
 from rookery.core.registry import did_you_mean
 from rookery.run.config.config import flat
+from rookery.run.experiment.folder import check_contents
 from rookery.studies.statistics import band, iqm
 
 Axis = Literal["steps", "seconds"]
@@ -93,6 +94,7 @@ def read_run(folder: Path, metric: str, axis: Axis = "steps") -> Run:
     config, file = folder / "config.yaml", folder / "metrics.jsonl"
     if not config.is_file() or not file.is_file():
         raise UsageError(f"{folder} is not the folder of a run with metrics: it has no config.yaml or no metrics.jsonl")
+    check_contents(folder)
     text = file.read_text(encoding="utf-8")
     whole = text[: text.rfind("\n") + 1]  # a run that goes on may be writing its last line
     rows = [json.loads(line) for line in whole.splitlines()]

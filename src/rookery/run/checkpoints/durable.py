@@ -7,13 +7,13 @@ import json
 import os
 import re
 import secrets
-import stat
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
 from rookery.core.errors import CheckpointError
+from rookery.core.system.files import open_regular
 
 MOST_OPEN = 64  # files of one checkpoint that wait for their fsync; a process may have 1024 files open
 BLOCK = 1 << 20  # bytes hashed and written at a time: still in the cache when they are written
@@ -115,15 +115,11 @@ def check_name(name: str) -> None:
 def open_plain(path: Path) -> int:
     """Descriptor of a regular file; a link, pipe or folder in its place is refused."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        return open_regular(path)
     except FileNotFoundError as error:
         raise CheckpointError(f"{path} is missing.") from error
     except OSError as error:
         raise CheckpointError(f"{path} cannot be read as a regular file: {error.strerror}.") from error
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        os.close(descriptor)
-        raise CheckpointError(f"{path} is not a regular file.")
-    return descriptor
 
 
 def read_file(path: Path, limit: int) -> bytes:

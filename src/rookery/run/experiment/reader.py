@@ -17,6 +17,7 @@ from typing import Any
 
 from rookery.core.config.yaml import read_file
 from rookery.core.errors import UsageError
+from rookery.core.system.files import read_regular
 from rookery.run.experiment.folder import RunFolder
 
 
@@ -59,19 +60,20 @@ class RunReader:
         """The reports with more than `after` steps, oldest first."""
         if not self.folder.metrics.exists():
             return []
-        whole = self.folder.metrics.read_bytes().rpartition(b"\n")[0]  # the last line may be half written
+        whole = read_regular(self.folder.metrics).rpartition(b"\n")[0]  # the last line may be half written
         reports = [json.loads(line) for line in whole.split(b"\n") if line.strip()]
         return [report for report in reports if report.get("steps", 0) > after]
 
     def checkpoints(self) -> dict[str, dict[str, Any]]:
         """name → manifest of every committed checkpoint: step, kind, exact, versions, created."""
         committed = sorted(self.folder.checkpoints.glob("*/COMMIT")) if self.folder.checkpoints.is_dir() else []
-        return {mark.parent.name: _json(mark.parent / "manifest.json") for mark in committed}
+        real = [mark.parent for mark in committed if not mark.parent.is_symlink()]
+        return {folder.name: _json(folder / "manifest.json") for folder in real}
 
 
 def _json(path: Path) -> dict[str, Any]:
     try:
-        return dict(json.loads(path.read_text()))
+        return dict(json.loads(read_regular(path)))
     except FileNotFoundError:
         return {}
     except (OSError, ValueError) as error:
