@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -200,7 +201,7 @@ def test_neighbours_share_no_file_whatever_was_there_before(tmp_path: Path, env:
     for step in (3, 4, 5, 5, 6):  # 5 twice: the closing save of a run may meet the periodic one
         feed(store, env, 20 * (step < 5))
         paths.append(save(kept(tmp_path), step, store))
-    for one, other in zip(paths, paths[1:]):
+    for one, other in pairwise(paths):
         assert one == other or not numbers(one) & numbers(other)
     assert numbers(tmp_path / "step-000000000004") & numbers(tmp_path / "step-000000000006")
 
