@@ -19,6 +19,7 @@ from rookery.core.system import files
 from rookery.data.replay import changed_pieces
 from rookery.run.checkpoints.checkpoints import Checkpoints
 from rookery.run.checkpoints.manifest import commit_text
+from rookery.run.experiment import folder
 from rookery.run.experiment.folder import RunFolder
 from rookery.run.experiment.logs import TextLog
 from rookery.run.experiment.reader import RunReader
@@ -53,12 +54,12 @@ def edit(run: Path, old: str, new: str) -> None:
 
 def rewrite_manifests(run: Path, change: Callable[[dict[str, Any]], None]) -> None:
     """As another version would have written them: the commit markers are right."""
-    for folder in (run / "checkpoints").iterdir():
-        manifest = json.loads((folder / "manifest.json").read_text())
+    for file in (run / "checkpoints").glob("*/manifest.json"):
+        manifest = json.loads(file.read_text())
         change(manifest)
         text = json.dumps(manifest).encode()
-        (folder / "manifest.json").write_bytes(text)
-        (folder / "COMMIT").write_bytes(commit_text(text))
+        file.write_bytes(text)
+        file.with_name("COMMIT").write_bytes(commit_text(text))
 
 
 def test_an_edited_config_is_refused_like_a_change_on_the_command_line(cli: Cli, copy: Path) -> None:
@@ -180,7 +181,8 @@ def test_a_file_that_is_exchanged_after_the_folder_was_looked_at_is_not_followed
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first look sees nothing wrong, as if the link came a moment later."""
-    monkeypatch.setattr(files, "in_place_of", lambda path, kind=0: None)
+    for module in (files, folder):
+        monkeypatch.setattr(module, "in_place_of", lambda path, kind=0: None)
     theirs = tmp_path / "theirs"
     theirs.write_text("theirs")
     for name in ("metrics.jsonl", "log.txt", ".lock"):
@@ -278,8 +280,7 @@ def test_a_flipped_bit_in_a_linked_piece_costs_one_checkpoint_and_not_the_run(
 
 
 def test_a_policy_is_not_loaded_from_damaged_weights(cli: Cli, copy: Path) -> None:
-    for folder in (copy / "checkpoints").iterdir():
-        weights = folder / "players.main.learner.safetensors"
+    for weights in (copy / "checkpoints").glob("*/players.main.learner.safetensors"):
         data = weights.read_bytes()
         weights.write_bytes(data[:-3] + bytes([data[-3] ^ 1]) + data[-2:])
     assert cli("eval", "run").code == 4

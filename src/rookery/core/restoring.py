@@ -30,6 +30,10 @@ def restoring(part: str = "") -> Iterator[None]:
     where = f" in {part!r}" if part else ""
     try:
         yield
+    except CheckpointError as error:
+        if part in str(error):
+            raise
+        raise CheckpointError(f"{part}: {error}") from error
     except KeyError as error:
         raise CheckpointError(f"the checkpoint is whole but holds no {error}{where}: {ADVICE}") from error
     except MISTAKES as error:
@@ -75,8 +79,8 @@ def _kind(value: Any) -> str:
     if isinstance(value, np.generic):
         value = value.item()
     if isinstance(value, Segments) or (hasattr(value, "dtype") and hasattr(value, "shape")):
-        kind = "tensor" if type(value).__module__.startswith("torch") else "array"
-        return f"a {kind} of {str(value.dtype).removeprefix('torch.')} {tuple(value.shape)}"
+        kind = "a tensor" if type(value).__module__.startswith("torch") else "an array"
+        return f"{kind} of {str(value.dtype).removeprefix('torch.')} {tuple(value.shape)}"
     if isinstance(value, list):
         return f"a list of {len(value)}"
     return {"int": "an int", "NoneType": "null", "dict": "a mapping"}.get(

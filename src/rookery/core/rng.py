@@ -79,16 +79,16 @@ class Streams:
         A stream that the state does not know starts from its beginning, as it did in the run that wrote the state.
         """
         self.seed = int(state["seed"])
-        known_numpy, known_torch = state["numpy"], state["torch"]
+        known_numpy, known_torch = state.get("numpy", {}), state.get("torch", {})
         for name in {**self._numpy, **known_numpy}:
             fresh = self._fresh_numpy(name).state
             check_restored(known := known_numpy.get(name, fresh), fresh, f"streams/numpy/{name}")
             self.numpy(name).bit_generator.state = known
         for name in {**self._torch, **known_torch}:
             if name in known_torch:
-                generator = self.torch(name)
-                check_restored(known_torch[name], generator.get_state(), f"streams/torch/{name}")
-                generator.set_state(known_torch[name])
+                generator, saved = self.torch(name), _tensor(known_torch[name])
+                check_restored(saved, generator.get_state(), f"streams/torch/{name}")
+                generator.set_state(saved)
             else:
                 self.torch(name).manual_seed(self._fresh_torch(name))
 
@@ -111,6 +111,13 @@ class _Branch(Streams):
 
     def __reduce__(self) -> Any:
         return _Branch, (self._trunk, self._name)
+
+
+def _tensor(value: Any) -> Any:
+    """A generator's state as torch wants it, from a tensor or an array."""
+    import torch
+
+    return torch.as_tensor(value, device="cpu")
 
 
 @contextmanager

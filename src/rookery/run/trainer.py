@@ -22,7 +22,7 @@ from typing import Any
 from rookery.acting.actor import Messages
 from rookery.core.chunk import Collected
 from rookery.core.errors import ConfigError, UsageError
-from rookery.core.restoring import restoring
+from rookery.core.restoring import check_restored, restoring
 from rookery.learning.learner import Outputs
 from rookery.run.build import EnvFactory, Parts, add_player, build_parts
 from rookery.run.callbacks.base import Callback, Callbacks
@@ -473,14 +473,15 @@ class Trainer:
             if name not in self.players:
                 self.add_player(name, player["sections"], player["seats"], mode=run["mode"][name])
         self.steps, self.episodes = int(run["steps"]), int(run["episodes"])
-        self.worker_steps = [int(n) for n in run["worker_steps"]]
+        check_restored(run["worker_steps"], self.worker_steps, "run/worker_steps")
+        self.worker_steps = list(run["worker_steps"])
         self.best = None if run["best"] is None else float(run["best"])
         self.evaluation = None if run["evaluation"] is None else Evaluation(**run["evaluation"])
         self._pending, self.closed_at = dict(run["pending"]), run["closed_at"]
         self.seating = {agent: dict(weights) for agent, weights in run["seating"].items()}
         for name, player in self.players.items():
             player.knob_values = dict(run["knobs"][name])
-            player.gaps = {*run["gaps"][name], *state["pool"].get("ahead", ())}
+            player.gaps = {int(w) for w in (*run["gaps"][name], *state["pool"].get("ahead", ()))}
         reason, closed = run["reason"] or "", self.closed_at == self.steps
         # not closed yet: whatever ended it still counts; closed: a goal stays reached, a limit may have been raised
         # since

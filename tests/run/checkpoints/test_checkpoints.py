@@ -289,7 +289,7 @@ def test_a_link_in_place_of_the_folder_and_a_pipe_in_place_of_a_file_are_refused
         Checkpoints(saved.parent).load(saved.parent / "step-000000000009")
     (saved / "net.safetensors").unlink()
     os.mkfifo(saved / "net.safetensors")
-    with pytest.raises(CheckpointError, match="not a regular file"):
+    with pytest.raises(CheckpointError, match="cannot be read as a regular file: it is a pipe"):
         Checkpoints(saved.parent).load(saved)
 
 

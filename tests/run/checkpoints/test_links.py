@@ -199,7 +199,8 @@ def test_neighbours_share_no_file_whatever_was_there_before(tmp_path: Path, env:
     shutil.copytree(first, tmp_path / "step-000000000002", copy_function=os.link)  # as versions before 0.3 did it
     paths = [tmp_path / "step-000000000002"]
     for step in (3, 4, 5, 5, 6):  # 5 twice: the closing save of a run may meet the periodic one
-        feed(store, env, 20 * (step < 5))
+        if step < 5:
+            feed(store, env, 20)
         paths.append(save(kept(tmp_path), step, store))
     for one, other in pairwise(paths):
         assert one == other or not numbers(one) & numbers(other)

@@ -147,12 +147,12 @@ class Callbacks:
             yield f"{name}#{seen[name]}", callback
 
     def restore(self, state: dict[str, Any]) -> None:
-        self._running = {}
+        self._running, own = {}, dict(state["own"])
         for key, e in state["episodes"].items():
             worker, env = (int(part) for part in key.split("."))
             self._running[worker, env] = Episode(
                 worker, env, e["number"], e["length"], e["total"], e["data"], e["metrics"]
             )
         for name, callback in self._named():
-            if name in state["own"]:
-                callback.restore(state["own"][name])
+            if name in own:
+                callback.restore(own[name])

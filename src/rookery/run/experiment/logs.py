@@ -6,6 +6,7 @@ import contextlib
 import logging
 import os
 import sys
+from io import TextIOWrapper
 from pathlib import Path
 from typing import TextIO
 
@@ -25,7 +26,7 @@ LEVELS = {
 class _LogFile(logging.FileHandler):
     """A full disk must not fill the screen with logging's own tracebacks: the file is given up, training goes on."""
 
-    def _open(self) -> TextIO:
+    def _open(self) -> TextIOWrapper:
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
         return os.fdopen(open_regular(Path(self.baseFilename), flags), "a", encoding=self.encoding)
 
