@@ -135,7 +135,8 @@ def checkpoint(args: argparse.Namespace) -> dict[str, Any]:
     figures = []
     with tempfile.TemporaryDirectory(dir=SPACE, prefix=".bench-") as folder:
         checkpoints, seen = Checkpoints(Path(folder)), set()
-        for name, steps in (("first", capacity), ("next", capacity + frames)):
+        saves = ("first", "second", "next")  # two chains: from the third on, what has not changed is linked
+        for name, steps in zip(saves, range(capacity, capacity + 3 * frames, frames)):
             started = time.perf_counter()
             path = checkpoints.save(steps, {"store": store.state()}, {})
             seconds = time.perf_counter() - started

@@ -314,7 +314,7 @@ def test_a_run_is_resumed_with_a_higher_limit_and_nothing_else_changed(cli: Cli,
     assert cli("train", "cartpole-dqn", *QUICK, "--out", "here")[0] == 0
     code, _, err = cli("train", "--resume", "here", "algo.gamma=0.5")
     assert code == 2
-    assert "so it cannot change algo.gamma (0.98 in the run, 0.5 now)" in err
+    assert "so it cannot change algo.gamma: 0.98 in the run, 0.5 now (" in err
     assert len(err.splitlines()) == 1
     code, out, _ = cli("train", "--resume", "here", "train.max_steps=400")
     assert code == 0

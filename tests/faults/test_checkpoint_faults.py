@@ -520,6 +520,23 @@ def test_kill_9_in_runs_that_link_resume_and_link_again_never_mixes_two_states(t
     assert step > 8  # every piece was written, and most were linked
 
 
+def test_a_flipped_bit_in_any_piece_leaves_the_checkpoint_before_whole(tmp_path: Path) -> None:
+    checkpoints, pieces = Checkpoints(tmp_path), Pieces()
+    for step in range(1, 12):
+        newest = checkpoints.save(step, pieces.state_of(step), {})
+        files = sorted(newest.glob("ring.0.*.safetensors"))
+        assert len(files) == 8
+        for file in files if step > 1 else ():
+            whole = file.read_bytes()
+            with open(file, "r+b") as same:  # in place: all names of the file see it
+                same.write(whole[:-9] + bytes([whole[-9] ^ 16]) + whole[-8:])
+            state, manifest = Checkpoints(tmp_path).load("last")
+            assert manifest.step == step - 1
+            assert holds(state, step - 1)
+            with open(file, "r+b") as same:
+                same.write(whole)
+
+
 @needs_mount
 def test_a_disk_that_is_too_small_for_two_replays_still_takes_the_second_checkpoint(tmp_path: Path) -> None:
     code = """

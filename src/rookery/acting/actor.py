@@ -164,15 +164,17 @@ class Actor:
 
     def state(self) -> dict[str, Any]:
         """What a resumed run needs besides weights and knobs; empty if neither model nor rule remembers anything."""
-        memory = {} if self.memory is None else {"memory": self.memory.state(), "seats": self.memory.seats}
+        memory: dict[str, Any] = {} if self.memory_spec is None else {"memory": None}  # None: it has not acted yet
+        if self.memory is not None:
+            memory = {"memory": self.memory.state(), "seats": self.memory.seats}
         return memory if self._noise is None else memory | {"rule": self._noise.state()}
 
     def restore(self, state: dict[str, Any]) -> None:
         self.memory = None
-        if "memory" in state:
+        if self.memory_spec is not None and state["memory"] is not None:
             self.memory = Memory(self.memory_spec, int(state["seats"]))
             self.memory.restore(state["memory"])
-        if self._noise is not None and "rule" in state:
+        if self._noise is not None:
             self._noise.restore(state["rule"])
 
 

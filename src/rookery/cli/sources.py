@@ -121,12 +121,14 @@ def make_config(words: Words, file: Path | None, extra: Sequence[str]) -> Config
 def run_config(folder: Path, overrides: Sequence[str] = (), trust: bool = False) -> Config:
     """The config with which the run in a folder was started, with changes from the command line."""
     from rookery.run.config.resolve import load_run_config
+    from rookery.run.experiment.folder import check_contents
 
     file = folder / "config.yaml"
     if not folder.is_dir():
         raise UsageError(f"there is no folder {folder}")
     if not file.is_file():
         raise CheckpointError(f"{folder} is not the folder of a run: it has no config.yaml")
+    check_contents(folder)
     return load_run_config(file, overrides=overrides, trust=trust)
 
 

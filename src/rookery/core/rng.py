@@ -15,6 +15,8 @@ from typing import Any
 
 import numpy as np
 
+from rookery.core.restoring import check_restored
+
 
 def _entropy(seed: int, *names: Any) -> int:
     text = json.dumps([str(part) for part in (seed, *names)])  # unlike a joined string: ("a/b",) and ("a", "b") differ
@@ -63,6 +65,11 @@ class Streams:
         """The same streams under a name, for one of several equals; their state stays here."""
         return _Branch(self, name)
 
+    @property
+    def names(self) -> set[str]:
+        """Of the generators that somebody has asked for."""
+        return {*self._numpy, *self._torch}
+
     def state(self) -> dict[str, Any]:
         return {
             "seed": self.seed,
@@ -79,10 +86,13 @@ class Streams:
         known_numpy, known_torch = state.get("numpy", {}), state.get("torch", {})
         for name in {**self._numpy, **known_numpy}:
             fresh = self._fresh_numpy(name).state
-            self.numpy(name).bit_generator.state = known_numpy.get(name, fresh)
+            check_restored(known := known_numpy.get(name, fresh), fresh, f"streams/numpy/{name}")
+            self.numpy(name).bit_generator.state = known
         for name in {**self._torch, **known_torch}:
             if name in known_torch:
-                self.torch(name).set_state(_bytes_tensor(known_torch[name]))
+                generator, saved = self.torch(name), _tensor(known_torch[name])
+                check_restored(saved, generator.get_state(), f"streams/torch/{name}")
+                generator.set_state(saved)
             else:
                 self.torch(name).manual_seed(self._fresh_torch(name))
 
@@ -107,11 +117,11 @@ class _Branch(Streams):
         return _Branch, (self._trunk, self._name)
 
 
-def _bytes_tensor(value: Any) -> Any:
-    """A generator's state as torch wants it, from a tensor, an array or a list."""
+def _tensor(value: Any) -> Any:
+    """A generator's state as torch wants it, from a tensor or an array."""
     import torch
 
-    return torch.as_tensor(value, dtype=torch.uint8, device="cpu")
+    return torch.as_tensor(value, device="cpu")
 
 
 @contextmanager

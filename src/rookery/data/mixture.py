@@ -42,6 +42,10 @@ class Mixture(Store):
         return sum(store.size for store in self._stores.values())
 
     @property
+    def saved_bytes(self) -> int:
+        return self._main.saved_bytes
+
+    @property
     def owed(self) -> float:
         return self._main.owed
 

@@ -12,12 +12,13 @@ import numpy as np
 import torch
 
 from rookery.core.chunk import Chunk
-from rookery.core.errors import BatchError, ConfigError, UsageError
+from rookery.core.errors import BatchError, CheckpointError, ConfigError, UsageError
 from rookery.core.tree import Tree, flatten, tree_map, unflatten, walk
 from rookery.data.aligned import aligned_zeros
 from rookery.data.pieces import piece
 from rookery.data.store import Store
 
+TYPES = {"reward": "float32", "terminated": "bool", "truncated": "bool", "first": "bool", "valid": "bool"}
 NEEDED = ("obs", "action", "reward", "terminated", "truncated", "first", "valid")
 
 
@@ -245,9 +246,25 @@ class RolloutStore(Store):
         chunks = state["chunks"]
         for i in range(len(chunks)):
             saved = tree_map(np.asarray, chunks[str(i)]["arrays"])
+            _check_types(saved, f"chunks/{i}/arrays")
             version, number = map(int, chunks[str(i)]["numbers"])
             self.add(Chunk(saved["rows"], saved["last_obs"], saved["final_obs"], saved["final_at"], version, number))
         self._versions = [int(version) for version in state["versions"]]
+
+
+def _check_types(saved: dict[str, Tree], path: str) -> None:
+    """What a store that has seen no chunk yet cannot compare with earlier ones."""
+    rows, obs = saved["rows"], flatten(saved["last_obs"])
+    wanted = {f"rows/{name}": (rows[name], rows["valid"].shape, np.dtype(kind)) for name, kind in TYPES.items()}
+    wanted["final_at"] = (saved["final_at"], (len(saved["final_at"]), 2), np.dtype(np.int64))
+    for name, final in flatten(saved["final_obs"]).items():
+        shape = (len(saved["final_at"]), *obs[name].shape[1:])
+        wanted[f"final_obs/{name}"] = (final, shape, obs[name].dtype)
+    for name, (array, shape, dtype) in wanted.items():
+        if array.shape != shape or array.dtype != dtype:
+            raise CheckpointError(
+                f"the saved rollout has {array.dtype} {array.shape} as {path}/{name}, expected {dtype} {shape}."
+            )
 
 
 def _saved(chunk: Chunk) -> dict[str, Any]:

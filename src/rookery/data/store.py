@@ -20,6 +20,11 @@ class Store(ABC):
         """Valid steps stored now."""
 
     @property
+    def saved_bytes(self) -> int:
+        """What it takes in a checkpoint when it is full; 0: not worth mentioning."""
+        return 0
+
+    @property
     def owed(self) -> float:
         """Steps stored whose updates were granted and not done yet."""
         return 0.0

@@ -54,9 +54,7 @@ class Settings:
         during = [[length, *call] for length, call in self._during[i]]
         return {"before": [list(call) for call in self._before[i].values()], "during": during}
 
-    def restore(self, i: int, state: dict[str, Any] | None) -> None:
-        """None: a checkpoint of 0.1.0, which knew no settings."""
-        state = state or {"before": [], "during": []}
+    def restore(self, i: int, state: dict[str, Any]) -> None:
         self._before[i] = {name: (name, args, kwargs) for name, args, kwargs in state["before"]}
         self._during[i] = [(int(step), (name, args, kwargs)) for step, name, args, kwargs in state["during"]]
         self.now = self._before[i] | {call[0]: call for _, call in self._during[i]}

@@ -274,30 +274,41 @@ class Learner:
                 problems.append(f"{name}: expected {mine}, got {layout}")
         if problems:
             raise CheckpointError("the weights do not fit these networks:\n  " + "\n  ".join(problems))
-        for key, tensor in self.learned():
-            tensor.copy_(torch.as_tensor(weights["tensors"][key], device=self.device))
+        take_over(dict(self.learned()), weights["tensors"], "the learned tensors")
+
+    def _slots(self) -> dict[str, Tensor]:
+        """Moments of the optimisers, and knobs."""
+        return {k: t for k, t in self.tensors.items() if not k.endswith((".value", ".stats"))}
 
     def state(self) -> dict[str, Any]:
-        kept = {"kept": tree_map(torch.clone, self.kept)} if self.kept else {}
-        return (
-            self.weights()
-            | kept
-            | {
-                "slots": {k: t.clone() for k, t in self.tensors.items() if not k.endswith((".value", ".stats"))},
-                "updates": self.updates,
-                "own_draws": self.own_draws.state(),
-            }
-        )
+        return self.weights() | {
+            "kept": tree_map(torch.clone, self.kept),
+            "slots": {k: t.clone() for k, t in self._slots().items()},
+            "updates": self.updates,
+            "own_draws": self.own_draws.state(),
+        }
 
     def restore(self, state: dict[str, Any]) -> None:
         self.set_weights(state)
-        for key, value in state["slots"].items():
-            if key not in self.tensors:
-                raise CheckpointError(f"the checkpoint has optimiser state {key!r} that this algorithm does not have")
-            self.tensors[key].copy_(torch.as_tensor(value, device=self.device))
+        take_over(self._slots(), state["slots"], "the state of the optimisers")
         self.updates = int(state["updates"])
         self.own_draws.restore(state["own_draws"])
-        self.kept = tree_map(lambda x: torch.as_tensor(x, device=self.device).clone(), state.get("kept", {}))
+        self.kept = tree_map(lambda x: torch.as_tensor(x, device=self.device).clone(), state["kept"])
+
+
+def take_over(tensors: dict[str, Tensor], saved: dict[str, Any], what: str) -> None:
+    """Copy saved values into the tensors of the same names; `copy_` alone would repeat and cast them until they fit."""
+    values = {name: torch.as_tensor(value) for name, value in saved.items()}
+    wanted, got = [{name: f"{t.dtype} {tuple(t.shape)}" for name, t in part.items()} for part in (tensors, values)]
+    problems = [
+        f"{name}: expected {wanted.get(name, 'nothing')}, got {got.get(name, 'nothing')}"
+        for name in {**wanted, **got}
+        if wanted.get(name) != got.get(name)
+    ]
+    if problems:
+        raise CheckpointError(f"{what} in the checkpoint are not those of this algorithm:\n  " + "\n  ".join(problems))
+    for name, tensor in tensors.items():
+        tensor.copy_(values[name])
 
 
 def shapes(tensors: dict[str, Tensor]) -> dict[str, list[int]]:

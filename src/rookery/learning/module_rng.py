@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from rookery.core.errors import CheckpointError
 from rookery.core.rng import seeded
 
 
@@ -41,5 +42,11 @@ class OwnDraws:
         return {"generator": self._state.clone(), "draws": dict(self._draws)}
 
     def restore(self, state: dict[str, Any]) -> None:
-        self._state = torch.as_tensor(state["generator"], dtype=torch.uint8, device="cpu").clone()
+        generator = torch.as_tensor(state["generator"], device="cpu")
+        if generator.dtype != torch.uint8 or generator.shape != self._state.shape:
+            raise CheckpointError(
+                f"own_draws/generator of the checkpoint is no state of torch's generator: expected uint8 "
+                f"{tuple(self._state.shape)}, got {generator.dtype} {tuple(generator.shape)}."
+            )
+        self._state = generator.clone()
         self._draws = {name: bool(value) for name, value in state["draws"].items()}

@@ -9,12 +9,13 @@ from pathlib import Path
 
 from rookery.acting.policy import Policy
 from rookery.core.errors import CheckpointError, ConfigError, UsageError
+from rookery.core.restoring import restoring
 from rookery.core.rng import Streams
 from rookery.envs.multi.env import MultiEnv
 from rookery.run.build import EnvFactory, build_players, make_env, purpose_of, seating
 from rookery.run.checkpoints.checkpoints import Checkpoints
 from rookery.run.checkpoints.durable import parse_json, read_file
-from rookery.run.checkpoints.manifest import understood
+from rookery.run.checkpoints.statefile import weights_of
 from rookery.run.config.config import Config
 from rookery.run.config.resolve import load_run_config
 from rookery.run.experiment.folder import RunFolder
@@ -53,12 +54,12 @@ def load_run(
     if not run.config.exists():
         raise UsageError(f"{run.path} holds no config.yaml, so its networks cannot be built again")
     config = load_run_config(run.config, trust=trust, needs_env=False)  # whoever makes one is told what is missing
-    state, manifest = Checkpoints(run.checkpoints).load(checkpoint)
+    state, manifest = Checkpoints(run.checkpoints).load(checkpoint, weights_of)
     with settings(threads=1):
         streams = Streams(config.run.seed)
         spaces = _spaces(run, config, streams, env)
         players = build_players(config, spaces, seating(config, spaces), streams, None)
-        with understood():
+        with restoring():
             players.set_weights(state)
             for name, player in players.items():
                 player.knob_values = dict(state["run"]["knobs"][name])

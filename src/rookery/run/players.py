@@ -17,6 +17,7 @@ from rookery.acting.policy import Policy
 from rookery.algos.base import Algorithm
 from rookery.core.chunk import Chunk
 from rookery.core.errors import UsageError
+from rookery.core.restoring import check_restored, restoring
 from rookery.core.rng import Streams
 from rookery.core.schedule import Schedule
 from rookery.core.tree import Tree, tree_take
@@ -208,6 +209,11 @@ class Players(dict[str, Player]):
     def metrics(self) -> dict[str, float]:
         return {name: value for player in self.values() for name, value in player.metrics().items()}
 
+    @property
+    def saved_bytes(self) -> int:
+        """What their stores take in a checkpoint when they are full."""
+        return sum(player.store.saved_bytes for player in self.values() if player.store is not None)
+
     def modes(self) -> dict[str, str]:
         """player → how its updates are executed."""
         return {name: player.learner.mode for name, player in self.items()}
@@ -251,6 +257,9 @@ class Players(dict[str, Player]):
 
     def restore(self, state: dict[str, Any]) -> None:
         for name, player in self.items():
-            player.learner.restore(state[name]["learner"])
-            if player.store is not None:
-                player.store.restore(state[name]["store"])
+            parts = {"learner": player.learner} | ({} if player.store is None else {"store": player.store})
+            for part, thing in parts.items():
+                path = f"players/{name}/{part}"
+                with restoring(path):
+                    thing.restore(state[name][part])
+                    check_restored(state[name][part], thing.state(), path)

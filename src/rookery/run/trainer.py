@@ -22,17 +22,19 @@ from typing import Any
 from rookery.acting.actor import Messages
 from rookery.core.chunk import Chunk, Collected
 from rookery.core.errors import ConfigError, Interrupted, UsageError
+from rookery.core.restoring import check_restored, restoring
 from rookery.learning.learner import Outputs
 from rookery.run.build import EnvFactory, Parts, add_player, build_parts
 from rookery.run.callbacks.base import Callback, Callbacks
 from rookery.run.checkpoints.checkpoints import Checkpoints
 from rookery.run.collect.seats import checked_weights
-from rookery.run.config.config import Config
+from rookery.run.config.config import Config, identity
 from rookery.run.config.resolve import load_config
 from rookery.run.evaluate import Evaluator, Look
 from rookery.run.limits import GOAL, Lags, RunLimits, goal_reached
 from rookery.run.machine import settings
 from rookery.run.players import Player, PlayerHandle
+from rookery.run.pools.worker import check_streams
 from rookery.run.report.clock import ACT, ENV, EVAL, OTHER, SAMPLE, TRANSPORT, UPDATE
 from rookery.run.report.meters import Meters
 from rookery.run.report.progress import Evaluation, Progress
@@ -93,6 +95,7 @@ class Trainer:
         self._record: Record = {}  # a report that not everybody has heard of
         self._evaluator = Evaluator(self.parts)
         self._times = (0, 0)
+        self._streams = self.parts.streams.names  # of everybody who is here from the beginning
         self.folder: Path | None = None  # of the run, if it has one
         self.added: dict[str, dict[str, Any]] = {}  # players that a callback added: their sections and seats
         self._set_rows()
@@ -458,7 +461,7 @@ class Trainer:
 
     def save(self, folder: Path | str) -> Path:
         """Write a checkpoint into `folder`; `load` goes on from it bit for bit."""
-        meta = {"exact": self.exact(), "config_sha256": self.config.sha256()}
+        meta = {"exact": self.exact()} | identity(self.config)
         return Checkpoints(Path(folder)).save(self.ticks, self.state(), meta)
 
     def load(self, folder: Path | str) -> None:
@@ -504,22 +507,31 @@ class Trainer:
         return {"run": run} | {name: thing.state() for name, thing in self._stateful().items()}
 
     def restore(self, state: dict[str, Any]) -> None:
-        run, self.whole = state["run"], False
-        for name, player in run.get("added", {}).items():
+        self.whole = False
+        with restoring():
+            self._restore_run(state)
+            check_streams(self.config, self._streams, state)
+        for name, thing in self._stateful().items():
+            with restoring(name):
+                thing.restore(state[name])
+
+    def _restore_run(self, state: dict[str, Any]) -> None:
+        run = state["run"]
+        for name, player in run["added"].items():
             if name not in self.players:
                 self.add_player(name, player["sections"], player["seats"], mode=run["mode"][name])
         self.steps, self.episodes = int(run["steps"]), int(run["episodes"])
-        self.worker_steps, self.best = [int(n) for n in run["worker_steps"]], run["best"]
+        check_restored(run["worker_steps"], self.worker_steps, "run/worker_steps")
+        self.worker_steps = list(run["worker_steps"])
+        self.best = None if run["best"] is None else float(run["best"])
         self.evaluation = None if run["evaluation"] is None else Evaluation(**run["evaluation"])
         self._pending, self.closed_at = dict(run["pending"]), run["closed_at"]
-        self.owed, self._record = list(run.get("owed", ())), record_from(run.get("record", {}))
-        self.seating = {agent: dict(weights) for agent, weights in run.get("seating", {}).items()}
+        self.owed, self._record = list(run["owed"]), record_from(run["record"])
+        self.seating = {agent: dict(weights) for agent, weights in run["seating"].items()}
         for name, player in self.players.items():
             player.knob_values = dict(run["knobs"][name])
-            player.gaps = {*run.get("gaps", {}).get(name, ()), *state["pool"].get("ahead", ())}
+            player.gaps = {int(w) for w in (*run["gaps"][name], *state["pool"].get("ahead", ()))}
         reason, closed = run["reason"] or "", self.closed_at == self.steps
         # not closed yet: whatever ended it still counts; closed: a goal stays reached, a limit may be higher now
         keep = bool(GOAL in reason and self.config.train.stop) if closed else not reason.startswith("train.max_")
         self.reason = (reason or None) if keep else None
-        for name, thing in self._stateful().items():
-            thing.restore(state[name])

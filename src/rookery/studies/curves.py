@@ -22,6 +22,7 @@ from rookery.core.errors import UsageError
 from rookery.core.registry import did_you_mean
 from rookery.run.checkpoints.durable import json_lines
 from rookery.run.config.config import flat
+from rookery.run.experiment.folder import check_contents
 from rookery.studies.statistics import band, iqm
 
 Axis = Literal["steps", "seconds"]
@@ -93,6 +94,7 @@ def read_run(folder: Path, metric: str, axis: Axis = "steps") -> Run:
     config, file = folder / "config.yaml", folder / "metrics.jsonl"
     if not config.is_file() or not file.is_file():
         raise UsageError(f"{folder} is not the folder of a run with metrics: it has no config.yaml or no metrics.jsonl")
+    check_contents(folder)
     rows = list(json_lines(file))
     at = "time/seconds" if axis == "seconds" else "eval/steps" if metric.startswith("eval/") else "steps"
     points = [(row[at], row[metric]) for row in rows if row.get(metric) is not None and row.get(at) is not None]

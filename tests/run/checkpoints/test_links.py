@@ -1,11 +1,12 @@
-"""A checkpoint writes only what changed since the last one: pieces of a replay that are
-still the same are hard links."""
+"""A checkpoint writes only what changed since the one before the last: pieces of a replay that are still the same are
+hard links to it. No two neighbours share a file."""
 
 from __future__ import annotations
 
 import os
 import re
 import shutil
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,11 @@ def made(slots: int = 500, collectors: int = 1) -> ReplayStore:
     columns = 2 * collectors
     config = ReplayConfig(capacity=(slots - 1) * columns, batch_size=8, min_fill=8, max_memory=None)
     return ReplayStore(config, PAIR, CHOICE, columns, 0.5, 1, np.random.default_rng(0), collectors)
+
+
+def kept(folder: Path) -> Checkpoints:
+    """None is pruned, so that a linked file has two names for as long as the test looks."""
+    return Checkpoints(folder, keep=99)
 
 
 def plain(store: ReplayStore) -> dict[str, np.ndarray]:
@@ -79,30 +85,33 @@ def env() -> Envs:
 
 
 def test_only_the_pieces_that_were_written_to_are_new(tmp_path: Path, env: Envs) -> None:
-    store, checkpoints = made(), Checkpoints(tmp_path)
+    store, checkpoints = made(), kept(tmp_path)
     feed(store, env, 220)
     first = save(checkpoints, 1, store)
     assert pieces(first) == {f"store.{leaf}.{n:05d}.safetensors" for leaf in (0, 1) for n in range(5)}  # obs, action
-    feed(store, env, 20)  # slots 220 to 239, and the pending observation in 240
     second = save(checkpoints, 2, store)
-    assert new_in(second) == {"store.0.00004.safetensors", "store.1.00004.safetensors"}
+    assert new_in(second) == pieces(first)  # the other chain begins
+    feed(store, env, 20)  # slots 220 to 239, and the pending observation in 240
+    third = save(checkpoints, 3, store)
+    assert new_in(third) == {"store.0.00004.safetensors", "store.1.00004.safetensors"}
     assert whole(checkpoints, store)
     feed(store, env, 10)  # 240 to 249, pending in 250: the next piece begins
-    third = save(checkpoints, 3, store)
-    assert new_in(third) == {f"store.{leaf}.{n:05d}.safetensors" for leaf in (0, 1) for n in (4, 5)}
+    fourth = save(checkpoints, 4, store)
+    assert new_in(fourth) == {f"store.{leaf}.{n:05d}.safetensors" for leaf in (0, 1) for n in (4, 5)}
     assert whole(checkpoints, store)
 
 
 def test_nothing_changed_means_no_piece_is_written_and_the_hashes_stay(tmp_path: Path, env: Envs) -> None:
-    store, checkpoints = made(), Checkpoints(tmp_path)
+    store, checkpoints = made(), kept(tmp_path)
     feed(store, env, 220)
     first = save(checkpoints, 1, store)
+    save(checkpoints, 2, store)
     for _ in range(5):
         store.sample()  # draws are counted in the small part of the state
-    second = save(checkpoints, 2, store)
-    assert new_in(second) == set()
-    one, two = (checkpoints.load(step)[1].files for step in (1, 2))
-    assert all(one[name] == two[name] for name in pieces(first))
+    third = save(checkpoints, 3, store)
+    assert new_in(third) == set()
+    one, two, three = (checkpoints.load(step)[1].files for step in (1, 2, 3))
+    assert all(one[name] == two[name] == three[name] for name in pieces(first))
     assert whole(checkpoints, store)
 
 
@@ -110,14 +119,15 @@ def test_nothing_changed_means_no_piece_is_written_and_the_hashes_stay(tmp_path:
 def test_bytes_written_are_in_proportion_to_what_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(changes, "PIECE_BYTES", 1 << 16)
     env = Envs(np.random.default_rng(0), 2, ends=0.0, holes=0.0, lost=0.0)
-    store, checkpoints = made(100_001), Checkpoints(tmp_path)
+    store, checkpoints = made(100_001), kept(tmp_path)
     for _ in range(3):
         feed(store, env, 40_000)
     save(checkpoints, 1, store)
+    save(checkpoints, 2, store)
     feed(store, env, 1000)
-    second = save(checkpoints, 2, store)
-    written = sum((second / name).stat().st_size for name in new_in(second))
-    every = sum((second / name).stat().st_size for name in pieces(second))
+    third = save(checkpoints, 3, store)
+    written = sum((third / name).stat().st_size for name in new_in(third))
+    every = sum((third / name).stat().st_size for name in pieces(third))
     assert every > 100_000 * 2 * (8 + 8)
     assert written <= 2 * (1000 * 2 * 8 + 2 * 66_000)  # per leaf: the rows, and what shares their pieces
     assert whole(checkpoints, store, 100_001)
@@ -125,14 +135,15 @@ def test_bytes_written_are_in_proportion_to_what_changed(tmp_path: Path, monkeyp
 
 @pytest.mark.parametrize("rows", [1, 30, 49, 50, 70, 120, 449, 498, 499, 500, 700])
 def test_a_ring_that_wraps_rewrites_both_ends(tmp_path: Path, env: Envs, rows: int) -> None:
-    store, checkpoints = made(), Checkpoints(tmp_path)
+    store, checkpoints = made(), kept(tmp_path)
     feed(store, env, 980)  # full, the head at 480
     save(checkpoints, 1, store)
-    feed(store, env, rows)
     save(checkpoints, 2, store)
+    feed(store, env, rows)
+    save(checkpoints, 3, store)
     assert whole(checkpoints, store)
     if rows == 30:  # slots 480 to 499 and 0 to 9, pending in 10
-        assert new_in(tmp_path / "step-000000000002") == {
+        assert new_in(tmp_path / "step-000000000003") == {
             f"store.{leaf}.{n:05d}.safetensors" for leaf in (0, 1) for n in (0, 9)
         }
 
@@ -151,28 +162,72 @@ def test_collectors_at_different_places_are_each_followed(tmp_path: Path) -> Non
 
 def test_the_table_of_final_observations_is_kept_in_pieces_too(tmp_path: Path) -> None:
     env = Envs(np.random.default_rng(1), 2, ends=0.5, holes=0.0, lost=0.2)
-    store, checkpoints = made(), Checkpoints(tmp_path)
+    store, checkpoints = made(), kept(tmp_path)
     for step in range(1, 30):
         feed(store, env, 7 + 31 * (step % 3))
         feed(store, env, 1)  # may cut episodes whose rows are stored
         path = save(checkpoints, step, store)
         assert whole(checkpoints, store)
     assert len([name for name in pieces(path) if name.startswith("store.2.")]) >= 5
+    save(checkpoints, 98, store)
     feed(store, Envs(np.random.default_rng(1), 2, ends=0.0, holes=0.0, lost=0.0), 3)
     path = save(checkpoints, 99, store)
     assert len([name for name in new_in(path) if name.startswith("store.2.")]) <= 1  # two columns were cut
 
 
-def test_a_resumed_run_links_to_the_checkpoint_it_came_from(tmp_path: Path, env: Envs) -> None:
+def test_a_resumed_run_links_to_the_checkpoint_before_the_one_it_came_from(tmp_path: Path, env: Envs) -> None:
     store = made()
     feed(store, env, 220)
-    save(Checkpoints(tmp_path), 1, store)
-    again, checkpoints = made(), Checkpoints(tmp_path)
+    for step in (1, 2):
+        save(kept(tmp_path), step, store)
+    again, checkpoints = made(), kept(tmp_path)
     again.restore(checkpoints.load("last")[0]["store"])
     feed(again, env, 20)
-    path = save(checkpoints, 2, again)
+    path = save(checkpoints, 3, again)
     assert new_in(path) == {"store.0.00004.safetensors", "store.1.00004.safetensors"}
     assert whole(checkpoints, again)
+
+
+def numbers(folder: Path) -> set[int]:
+    return {(folder / name).stat().st_ino for name in pieces(folder)}
+
+
+def test_neighbours_share_no_file_whatever_was_there_before(tmp_path: Path, env: Envs) -> None:
+    store, checkpoints = made(), kept(tmp_path)
+    feed(store, env, 220)
+    first = save(checkpoints, 1, store)
+    shutil.copytree(first, tmp_path / "step-000000000002", copy_function=os.link)  # as versions before 0.3 did it
+    paths = [tmp_path / "step-000000000002"]
+    for step in (3, 4, 5, 5, 6):  # 5 twice: the closing save of a run may meet the periodic one
+        if step < 5:
+            feed(store, env, 20)
+        paths.append(save(kept(tmp_path), step, store))
+    for one, other in pairwise(paths):
+        assert one == other or not numbers(one) & numbers(other)
+    assert numbers(tmp_path / "step-000000000004") & numbers(tmp_path / "step-000000000006")
+
+
+def test_a_single_checkpoint_is_linked_to_the_one_it_replaces(tmp_path: Path, env: Envs) -> None:
+    store, checkpoints = made(), Checkpoints(tmp_path, keep=1)
+    feed(store, env, 220)
+    before = numbers(save(checkpoints, 1, store))
+    assert numbers(save(checkpoints, 2, store)) == before
+
+
+def test_a_disk_without_room_for_two_copies_is_told_and_shares_them(
+    tmp_path: Path, env: Envs, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    store, checkpoints = made(), kept(tmp_path)
+    feed(store, env, 220)
+    first = save(checkpoints, 1, store)
+    usage = shutil.disk_usage(tmp_path)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=1000))
+    for step in (2, 3):
+        assert numbers(save(checkpoints, step, store)) == numbers(first)
+    assert caplog.text.count("for a second copy of the replay") == 1
+    checkpoints.expect(10**9)
+    assert "checkpoints take 2000 MB" in caplog.text
+    assert "WARNING" in caplog.text.splitlines()[-1]
 
 
 def test_a_run_that_went_back_never_links_to_what_it_left(tmp_path: Path, env: Envs) -> None:
@@ -194,9 +249,10 @@ def test_a_run_that_went_back_never_links_to_what_it_left(tmp_path: Path, env: E
 def test_after_a_save_that_failed_everything_changed_since_the_committed_one_is_written(
     tmp_path: Path, env: Envs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store, checkpoints = made(), Checkpoints(tmp_path)
+    store, checkpoints = made(), kept(tmp_path)
     feed(store, env, 220)
     save(checkpoints, 1, store)
+    save(checkpoints, 2, store)
     feed(store, env, 60)
 
     def refuse(*_: Any) -> None:
@@ -205,9 +261,9 @@ def test_after_a_save_that_failed_everything_changed_since_the_committed_one_is_
     with monkeypatch.context() as patch:
         patch.setattr(os, "rename", refuse)
         with pytest.raises(CheckpointError):
-            save(checkpoints, 2, store)
+            save(checkpoints, 3, store)
     feed(store, env, 60)
-    path = save(checkpoints, 3, store)
+    path = save(checkpoints, 4, store)
     assert new_in(path) == {f"store.{leaf}.{n:05d}.safetensors" for leaf in (0, 1) for n in (4, 5, 6)}
     assert whole(checkpoints, store)
 
@@ -226,15 +282,15 @@ def test_pruned_checkpoints_take_nothing_with_them(tmp_path: Path, env: Envs) ->
 def test_two_folders_share_no_file(tmp_path: Path, env: Envs) -> None:
     store = made()
     feed(store, env, 220)
-    for name in ("a", "b", "a"):
-        save(Checkpoints(tmp_path / name), 1 if name == "b" else len(list(tmp_path.iterdir())), store)
+    for step, name in enumerate(("a", "b", "a", "a")):
+        save(Checkpoints(tmp_path / name), step, store)
     a, b = (
         {file.stat().st_ino for file in (tmp_path / name).rglob("store.*.*.safetensors") if file.name.count(".") == 3}
         for name in ("a", "b")
     )
     assert a
     assert not a & b
-    assert len(a) == len(pieces(tmp_path / "b" / "step-000000000001"))  # the second save into a linked all of them
+    assert len(a) == 2 * len(pieces(tmp_path / "b" / "step-000000000001"))  # the third save into a linked all of them
 
 
 def test_without_links_the_bytes_are_written_again(tmp_path: Path, env: Envs, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -252,30 +308,31 @@ def test_without_links_the_bytes_are_written_again(tmp_path: Path, env: Envs, mo
 
 @pytest.mark.parametrize("harm", ["cut", "gone", "symlink"])
 def test_a_piece_that_is_not_what_it_was_is_not_linked_to(tmp_path: Path, env: Envs, harm: str) -> None:
-    store, checkpoints = made(), Checkpoints(tmp_path)
+    store, checkpoints = made(), kept(tmp_path)
     feed(store, env, 220)
     piece = save(checkpoints, 1, store) / "store.0.00001.safetensors"
+    save(checkpoints, 2, store)
     if harm == "cut":
         os.truncate(piece, 100)
     else:
         os.rename(piece, tmp_path / "elsewhere")
         if harm == "symlink":
             piece.symlink_to(tmp_path / "elsewhere")
-    path = save(checkpoints, 2, store)
+    path = save(checkpoints, 3, store)
     assert new_in(path) == {"store.0.00001.safetensors"}
     assert whole(checkpoints, store)
 
 
 def test_nothing_is_linked_to_a_checkpoint_that_was_found_damaged(tmp_path: Path, env: Envs) -> None:
-    store, checkpoints = made(), Checkpoints(tmp_path)
+    store, checkpoints = made(), kept(tmp_path)
     feed(store, env, 120)
     save(checkpoints, 1, store)
-    shutil.copytree(tmp_path / "step-000000000001", tmp_path / "kept")  # links share damage: only a copy is safe
     file = save(checkpoints, 2, store) / "store.0.00000.safetensors"
     file.write_bytes(file.read_bytes()[:-1] + b"x")
-    with pytest.raises(CheckpointError, match="damaged"):
-        checkpoints.latest()
-    path = save(checkpoints, 3, store)
+    latest = checkpoints.latest()
+    assert latest is not None
+    assert latest.step == 1
+    path = save(checkpoints, 3, store)  # beside 1, to which a resume would go back
     assert new_in(path) == pieces(path)
     assert whole(checkpoints, store)
 
@@ -359,7 +416,13 @@ def test_a_killed_run_that_links_ends_as_the_uninterrupted_one(tmp_path: Path) -
                 raise KeyboardInterrupt
 
     dqn = {"algo": "dqn", "env": "CartPole-v1"}
-    words = ["train.max_steps=1000", "checkpoint.every_steps=200", "store.min_fill=64", "store.updates_per_step=0.1"]
+    words = [
+        "train.max_steps=1000",
+        "checkpoint.every_steps=200",
+        "checkpoint.keep=4",
+        "store.min_fill=64",
+        "store.updates_per_step=0.1",
+    ]
     words += ["learning.mode=eager", "model.hidden=[8]", "log.sinks=[jsonl]", "eval.episodes=2", "eval.num=2"]
     straight = Experiment(**dqn, overrides=words, out=tmp_path / "straight").train()
     with pytest.raises(KeyboardInterrupt):
@@ -369,4 +432,4 @@ def test_a_killed_run_that_links_ends_as_the_uninterrupted_one(tmp_path: Path) -
     assert again.summary["weights_sha256"] == straight.summary["weights_sha256"]
     for run in ("straight", "broken"):
         folder = tmp_path / run / "checkpoints" / "step-000000001000"
-        assert 0 < len(new_in(folder)) < len(pieces(folder)) / 2
+        assert 0 < len(new_in(folder)) < 0.75 * len(pieces(folder))  # what came after step 600

@@ -40,7 +40,7 @@ class Failure:
 
     text: str
     traceback: str
-    known: bool  # an error with a sentence of its own, or something unforeseen
+    error: type[RookeryError] | None  # that has a sentence of its own; None: something unforeseen
 
 
 def pack(value: Any, kind: bytes = REQUEST) -> bytes:
@@ -82,7 +82,7 @@ def live(pipe: Connection, parent: int, make: Callable[[], Servant]) -> None:
 
 
 def send_failure(pipe: Connection, error: BaseException) -> None:
-    known = isinstance(error, RookeryError)
+    known = type(error) if isinstance(error, RookeryError) else None
     text = str(error) if known else f"{type(error).__name__}: {error}"
     cause = error.__cause__ if isinstance(error, EnvError) and error.__cause__ is not None else error
     trace = "".join(traceback.format_exception(cause))

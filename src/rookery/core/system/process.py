@@ -12,7 +12,7 @@ from multiprocessing.util import Finalize
 from threading import current_thread, main_thread
 from typing import Any
 
-from rookery.core.errors import ConfigError, EnvError, UsageError
+from rookery.core.errors import CheckpointError, ConfigError, EnvError, UsageError
 from rookery.core.system import forkserver, portable
 from rookery.core.system.child import END, FAILED, HUNG, Failure, pack, unpack
 from rookery.core.system.command import stand_somewhere
@@ -98,7 +98,9 @@ class Process:
             raise WorkerLost("was ended: " + "\n".join(unpack(answer)))
         if answer[:1] == FAILED:
             failure: Failure = unpack(answer)
-            problem = failure.text if failure.known else f"{self.title} {self.number} failed: {failure.text}"
+            if failure.error is CheckpointError:  # no fault of the envs: they were to go on with what is not there
+                raise CheckpointError(failure.text)
+            problem = failure.text if failure.error else f"{self.title} {self.number} failed: {failure.text}"
             raise EnvError(f"{problem}\nTraceback of the worker process:\n{failure.traceback}")
         self.answered = True
         return answer

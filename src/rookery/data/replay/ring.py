@@ -254,6 +254,7 @@ class Ring:
         for leaf, array in zip(self.obs_leaves, finals):
             leaf.new_finals(entries)
             fill_from(array, leaf.finals)
+        _check_places(state, self)
         self._changes.loaded(
             {leaf.key: array for leaf, array in zip(self.leaves, saved)},
             {leaf.key: array for leaf, array in zip(self.obs_leaves, finals)},
@@ -264,6 +265,22 @@ class Ring:
         self.version = int(state["version"])
         self._free = np.array(state["free"], np.int64)
         self._taken = np.zeros(entries + 2 * self.width, np.int64)
+
+
+def _check_places(state: dict[str, Any], ring: Ring) -> None:
+    """Kernels trust every index: none of a saved ring may lead out of its arrays."""
+    lanes, free = np.asarray(state["lanes"]), np.asarray(state["free"])
+    entries, final = len(free) - 1, np.asarray(state["meta"])[..., gather.FINAL]
+    bounds = [  # (numbers, least, largest)
+        (lanes[:, [gather.LO, gather.WIDTH]] - ring.lanes[:, [gather.LO, gather.WIDTH]], 0, 0),
+        (lanes[:, HEAD], 0, ring.slots - 1),
+        (lanes[:, COUNT], 0, ring.rows),
+        (free[:1], 0, entries),
+        (free[1 : int(free[0]) + 1], 0, entries - 1),
+        (final, -1, entries - 1),
+    ]
+    if any(((numbers < least) | (numbers > largest)).any() for numbers, least, largest in bounds):
+        raise CheckpointError("the saved replay has rows outside its own arrays: no Rookery wrote it.")
 
 
 def _saved(tree: Tree, leaf: Stored, lead: tuple[int, ...]) -> np.ndarray | Segments:

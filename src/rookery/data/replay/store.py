@@ -128,6 +128,10 @@ class ReplayStore(Store):
     def size(self) -> int:
         return self._ring.size
 
+    @property
+    def saved_bytes(self) -> int:
+        return self._ring.meta.nbytes + sum(leaf.data.nbytes for leaf in self._ring.leaves)
+
     def add(self, chunk: Chunk) -> None:
         if self._prioritised is not None:
             self._prioritised.check(chunk)
@@ -258,7 +262,6 @@ class ReplayStore(Store):
         if self._windows is not None:
             self._windows.restore(state["windows"])
             self._complete = int(state["windows"]["complete"])
-        if "alarm" in state:  # older checkpoints have none
-            self._alarm.restore(state["alarm"])
+        self._alarm.restore(state["alarm"])
         if self._prioritised is not None:
             self._prioritised.restore(state["priority"])

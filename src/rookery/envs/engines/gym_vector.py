@@ -135,7 +135,7 @@ class FromVector(VectorEnv):
             raise CheckpointError(f"the checkpoint of {self.name} was {OTHER_ENGINE}")
         self._resumes = int(state["resumes"]) + 1
         self._episode[:] = np.asarray(state["episode"]) + 1
-        self._settings.restore(0, state.get("settings"))
+        self._settings.restore(0, state["settings"])
         for name, args, kwargs in self._settings.at(0, BEFORE):
             self.env.call(name, *args, **kwargs)  # type: ignore[attr-defined]  # not in the base class
         self.renewed[:] = True

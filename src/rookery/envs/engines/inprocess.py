@@ -21,6 +21,7 @@ from gymnasium.wrappers import TimeLimit
 
 from rookery.core.chunk import EpisodeEnd
 from rookery.core.errors import Diverged, EnvError, UsageError
+from rookery.core.restoring import restoring
 from rookery.core.tree import Tree, tree_copy_into
 from rookery.envs.action_log import ENDED, ActionLog, differs, give_snapshot, saved_envs, snapshot_layers, take_snapshot
 from rookery.envs.actions import not_finite, quicken, split
@@ -276,7 +277,8 @@ class InProcess(VectorEnv):
         self.renewed[:] = False
         for i in range(self.num if envs else 0):
             try:
-                self._restore_env(i, envs[str(i)])
+                with restoring(f"envs/{i}"):
+                    self._restore_env(i, envs[str(i)])
             except Raised as error:
                 self._renew(i, error)
                 self.renewed[i] = True
@@ -293,7 +295,7 @@ class InProcess(VectorEnv):
 
     def _restore_env(self, i: int, saved: dict[str, Any]) -> None:
         self._episode[i], self._drops[i] = int(saved["episode"]), 0
-        self._settings.restore(i, saved.get("settings"))
+        self._settings.restore(i, saved["settings"])
         self._tell(i, self._settings.at(i, BEFORE))
         self._begin(i, saved["seed"])
         if "snapshot" in saved and self._layers is not None:

@@ -20,6 +20,7 @@ from typing import Any, Literal
 import numpy as np
 
 from rookery.core.errors import ConfigError, Diverged, EnvError, UsageError
+from rookery.core.restoring import restoring
 from rookery.core.spec import describe, spec_of
 from rookery.core.tree import Tree, tree_copy_into, tree_map
 from rookery.envs.action_log import ActionLog, check_count, same_bits
@@ -208,7 +209,8 @@ class Agents(MultiEnv):
         self.exactness = state["exactness"]
         self.renewed[:] = False
         for table in self._tables if envs else ():
-            self._restore_env(table, envs[str(table.index)])
+            with restoring(f"envs/{table.index}"):
+                self._restore_env(table, envs[str(table.index)])
         self.out.forget()  # nothing that was replayed is a row
         self.everyone = all(bool(acting.all()) for acting in self.acting.values())
         self._ready = bool(envs)
@@ -225,7 +227,7 @@ class Agents(MultiEnv):
         return common | ({"actions": actions} if known else {})
 
     def _restore_env(self, table: Table, saved: dict[str, Any]) -> None:
-        self._settings.restore(table.index, saved.get("settings"))
+        self._settings.restore(table.index, saved["settings"])
         if "actions" not in saved:
             table.episode, table.seed = int(saved["episode"]), saved["seed"]
             self._inexact(f"the running episode was not saved, a new one was begun ({table.where()})")

@@ -147,7 +147,7 @@ class Callbacks:
             for (worker, env), e in self._running.items()
         }
         own = {name: callback.state() for name, callback in zip(self._names, self.all)}
-        return {"episodes": running, "own": own} | ({"heard": list(self._heard)} if self._heard else {})
+        return {"episodes": running, "own": own, "heard": list(self._heard)}
 
     def _named(self) -> Iterator[str]:
         """Callbacks by class and number, so that another one beside them takes nobody's state."""
@@ -158,12 +158,12 @@ class Callbacks:
             yield f"{name}#{seen[name]}"
 
     def restore(self, state: dict[str, Any]) -> None:
-        self._running, self._heard = {}, list(state.get("heard", ()))
+        self._running, self._heard, own = {}, list(state["heard"]), dict(state["own"])
         for key, e in state["episodes"].items():
             worker, env = (int(part) for part in key.split("."))
             self._running[worker, env] = Episode(
                 worker, env, e["number"], e["length"], e["total"], e["data"], e["metrics"]
             )
         for name, callback in zip(self._names, self.all):
-            if name in state["own"]:
-                callback.restore(state["own"][name])
+            if name in own:
+                callback.restore(own[name])

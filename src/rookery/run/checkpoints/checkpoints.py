@@ -7,12 +7,13 @@ COMMIT, fsynced. Where a folder of that name exists it is first renamed to `.old
 commit; whoever looks for `<name>` and finds it uncommitted takes `.old-<name>`. So a kill at any point leaves what was
 valid before, or what is valid now.
 
-Pieces of large arrays that an earlier checkpoint in this folder holds already are hard-linked from it instead of
+Pieces of large arrays that the checkpoint before the one before holds already are hard-linked from it instead of
 written (`links.py`).
 """
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import re
@@ -39,9 +40,10 @@ from rookery.run.checkpoints.manifest import (
     read_manifest,
     verify,
 )
-from rookery.run.checkpoints.statefile import Encoded, encode
+from rookery.run.checkpoints.statefile import Encoded, Part, encode
 
 BEST = "best"
+MENTIONED = 1 << 26  # bytes of experience above which the disk that they take is told
 
 _TEMPORARY = ".tmp-"
 _OLD = ".old-"
@@ -59,7 +61,19 @@ class Checkpoints:
         self.folder = Path(folder)
         self.keep = keep  # newest full checkpoints to keep; None: all
         self._broken: set[Path] = set()
-        self._newest: Path | None = None  # what was last saved or found whole here
+        self._shares = False  # whether neighbours share files, for want of room
+
+    def expect(self, data: int) -> None:
+        """Say beforehand what checkpoints with so many bytes of experience take, and warn if there is no room."""
+        if data < MENTIONED:
+            return
+        copies = 1 if self.keep == 1 else 2
+        free = shutil.disk_usage(_existing(self.folder)).free
+        level = logging.WARNING if copies * data > free else logging.INFO
+        _log.log(
+            level, "checkpoints take %d MB when the replay is full (%d MB, %d times: neighbours share no file), %d MB are free",
+            copies * data // 10**6, data // 10**6, copies, free // 10**6,
+        )  # fmt: skip
 
     def save(self, step: int, state: dict[str, Any], meta: dict[str, Any], kind: Kind = "full") -> Path:
         """Write a checkpoint, commit it, and only then prune older ones.
@@ -67,7 +81,7 @@ class Checkpoints:
         Anything the disk refuses is a CheckpointError with the bytes needed and free; what was there before is
         untouched.
         """
-        path = self._newest = self._write(f"step-{step:012d}", step, state, meta, kind)
+        path = self._write(f"step-{step:012d}", step, state, meta, kind)
         self.prune(protect=path)
         return path
 
@@ -75,8 +89,8 @@ class Checkpoints:
         """Replace `best`, which holds only what acting needs."""
         return self._write(BEST, step, state, meta, "weights")
 
-    def latest(self) -> Checkpoint | None:
-        """The newest full checkpoint that is whole; None if no save was ever finished.
+    def latest(self, part: Part | None = None) -> Checkpoint | None:
+        """The newest full checkpoint that is whole (of a part: in what it needs); None if no save was ever finished.
 
         Damaged newer ones are logged and skipped. If all are damaged that is an error, not None: a run that silently
         starts again from nothing would be worse. So is an intact one of a format that this build cannot read.
@@ -84,7 +98,7 @@ class Checkpoints:
         reasons = []
         for folder in self._folders():
             try:
-                checkpoint = verify(folder)
+                checkpoint = verify(folder, part)
             except OtherVersion:
                 raise
             except Unfinished as error:
@@ -96,31 +110,30 @@ class Checkpoints:
                     reasons.append(str(error))
             else:
                 if checkpoint.manifest.kind == "full":
-                    self._newest = folder
                     return checkpoint
         if reasons:
             raise CheckpointError(f"no checkpoint in {self.folder} is whole. " + " ".join(reasons))
         return None
 
-    def find(self, which: Path | str | int) -> Checkpoint:
-        """Verify one checkpoint: "last", "best", a step, or the path of its folder."""
+    def find(self, which: Path | str | int, part: Part | None = None) -> Checkpoint:
+        """Verify one checkpoint, or what a part of it needs: "last", "best", a step, or the path of its folder."""
         if isinstance(which, Path):
-            return verify(which)
+            return verify(which, part)
         if which == "last":
-            if (latest := self.latest()) is None:
+            if (latest := self.latest(part)) is None:
                 raise CheckpointError(f"there is no checkpoint in {self.folder}.")
             return latest
         if which == BEST:
-            return self._verify_named(BEST)
+            return self._verify_named(BEST, part)
         if isinstance(which, int) or which.isdecimal():
-            return self._verify_named(f"step-{int(which):012d}")
+            return self._verify_named(f"step-{int(which):012d}", part)
         raise CheckpointError(
             f"{which!r} names no checkpoint; expected 'last', 'best' or a step: {self._steps_text()}."
         )
 
-    def load(self, which: Path | str | int) -> tuple[dict[str, Any], Manifest]:
-        """(state, manifest) of `find(which)`."""
-        checkpoint = self.find(which)
+    def load(self, which: Path | str | int, part: Part | None = None) -> tuple[dict[str, Any], Manifest]:
+        """(state, manifest) of `find(which)`; `weights_of` is the part that acting needs."""
+        checkpoint = self.find(which, part)
         return checkpoint.load(), checkpoint.manifest
 
     def steps(self) -> list[int]:
@@ -131,8 +144,7 @@ class Checkpoints:
         """Remove what is damaged or unfinished and, beyond the newest `keep`, what is old; never `protect`."""
         if self.keep is None:
             return
-        whole = [folder for folder in self._folders() if committed(folder) and folder not in self._broken]
-        spared = {protect, *whole[: max(self.keep, 1)]}
+        spared = {protect, *self._whole()[: max(self.keep, 1)]}
         for folder in self._folders():
             if folder not in spared:
                 self._discard(folder)
@@ -147,7 +159,8 @@ class Checkpoints:
             if path.name.startswith(_OLD):
                 self._settle(path.name.removeprefix(_OLD))
             elif path.name.startswith(_TEMPORARY):
-                shutil.rmtree(path, ignore_errors=True)
+                with contextlib.suppress(OSError):
+                    _remove(path)
 
     def _write(self, name: str, step: int, state: dict[str, Any], meta: dict[str, Any], kind: Kind) -> Path:
         encoded = encode(state)
@@ -156,7 +169,8 @@ class Checkpoints:
             self.folder.mkdir(parents=True, exist_ok=True)
             temporary.mkdir()
             with NewFiles(temporary) as files:
-                text = compose(step, kind, meta, encoded.write(files, self._earlier() if encoded.pieces else None))
+                earlier = self._earlier(name, encoded) if encoded.pieces else None
+                text = compose(step, kind, meta, encoded.write(files, earlier))
                 files.write(MANIFEST, [text])
             self._publish(temporary, name, commit_text(text))
         except OSError as error:
@@ -168,22 +182,39 @@ class Checkpoints:
         self._broken.discard(self.folder / name)
         return self.folder / name
 
-    def _earlier(self) -> Earlier | None:
-        """What may be linked to: the files of the checkpoint that was committed last."""
-        newest = self._newest or next(iter(self._folders()), None)
-        if newest is None or newest in self._broken:
-            return None
+    def _earlier(self, name: str, encoded: Encoded) -> Earlier | None:
+        """What may be linked to: no file of the neighbour, to which a resume goes back if the new one is damaged.
+
+        If only one is kept, or the disk has no room for two copies, it is the neighbour's files nevertheless.
+        """
+        whole = self._whole()
+        neighbour = next((folder for folder in whole if folder.name != name and self.keep != 1), None)
+        other = next((folder for folder in whole if folder != neighbour), None)
         try:
-            return Earlier(newest, read_manifest(newest).files)
-        except CheckpointError:  # unfinished, damaged or removed by somebody: everything is written
+            apart = None if other is None else Earlier(other, read_manifest(other).files, neighbour)
+            if neighbour is None:
+                return apart
+            needed = encoded.bytes if apart is None else encoded.bytes_beside(apart)
+            if needed <= (free := shutil.disk_usage(self.folder).free):
+                return apart
+            shared = Earlier(neighbour, read_manifest(neighbour).files)
+        except (CheckpointError, OSError):  # unfinished, damaged or removed by somebody: everything is written
             return None
+        if not self._shares:
+            self._shares = True
+            _log.warning(
+                "%s has %d bytes left, %d are needed for a second copy of the replay: checkpoints share its files, and "
+                "one that is damaged makes both useless",
+                self.folder, free, needed,
+            )  # fmt: skip
+        return shared
 
     def _publish(self, temporary: Path, name: str, commit: bytes) -> None:
         target, old = self.folder / name, self.folder / (_OLD + name)
         self._settle(name)
         done = False
         try:
-            if target.exists():
+            if os.path.lexists(target):
                 os.rename(target, old)
             os.rename(temporary, target)
             fsync_folder(self.folder)
@@ -194,7 +225,7 @@ class Checkpoints:
             if not done:
                 if not temporary.exists():
                     os.rename(target, temporary)
-                if old.exists():
+                if os.path.lexists(old):
                     os.rename(old, target)
         self._discard(old)
 
@@ -202,7 +233,7 @@ class Checkpoints:
         """Finish a replacement that was interrupted: keep the new one if it was committed, else bring the old one
         back."""
         target, old = self.folder / name, self.folder / (_OLD + name)
-        if not old.exists():
+        if not os.path.lexists(old):
             return
         if committed(target):
             self._discard(old)
@@ -212,14 +243,18 @@ class Checkpoints:
 
     def _discard(self, folder: Path) -> None:
         """Remove a folder; renamed first, so that no half-removed checkpoint ever carries a name that counts."""
-        if not folder.exists():
+        if not os.path.lexists(folder):
             return
         try:
             gone = self.folder / f"{_TEMPORARY}gone-{secrets.token_hex(4)}"
             os.rename(folder, gone)
-            shutil.rmtree(gone)
+            _remove(gone)
         except OSError as error:
             _log.warning("%s could not be removed: %s", folder, error)
+
+    def _whole(self) -> list[Path]:
+        """Those that were committed and are not known to be damaged, newest first."""
+        return [folder for folder in self._folders() if committed(folder) and folder not in self._broken]
 
     def _folders(self) -> list[Path]:
         """Folders of full checkpoints, newest first; of one step the replaced one comes after its replacement."""
@@ -228,11 +263,11 @@ class Checkpoints:
         folders = [path for path in self.folder.iterdir() if _STEP.fullmatch(path.name) and path.is_dir()]
         return sorted(folders, key=lambda path: (-_step_of(path), path.name.startswith(_OLD)))
 
-    def _verify_named(self, name: str) -> Checkpoint:
+    def _verify_named(self, name: str, part: Part | None) -> Checkpoint:
         target, old = self.folder / name, self.folder / (_OLD + name)
         for path in (target, old, target, old):  # twice: a reader may come while the run replaces it
             if committed(path):
-                return verify(path)
+                return verify(path, part)
         known = self._steps_text()
         raise CheckpointError(f"there is no checkpoint '{name}' in {self.folder}; there are: {known}.")
 
@@ -242,15 +277,26 @@ class Checkpoints:
 
     def _refused(self, name: str, encoded: Encoded, error: OSError) -> str:
         try:
-            free: object = shutil.disk_usage(
-                next(path for path in (self.folder, *self.folder.parents) if path.is_dir())
-            ).free
+            free: object = shutil.disk_usage(_existing(self.folder)).free
         except OSError:
             free = "unknown"
         return (
             f"checkpoint {name} could not be written to {self.folder}: {error.strerror or error}. "
             f"Needed: {encoded.bytes} bytes, free: {free} bytes. Earlier checkpoints are untouched."
         )
+
+
+def _existing(folder: Path) -> Path:
+    """The folder, or the nearest one above it that is there."""
+    return next(path for path in (folder, *folder.parents) if path.is_dir())
+
+
+def _remove(path: Path) -> None:
+    """A folder and all that is in it; of a link that somebody put in its place, the link."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink()
 
 
 def _step_of(folder: Path) -> int:

@@ -7,7 +7,6 @@ import json
 import os
 import re
 import secrets
-import stat
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import Any, NamedTuple, NoReturn
 
 from rookery.core.errors import CheckpointError
 from rookery.core.system import portable
+from rookery.core.system.files import open_regular
 from rookery.core.system.portable import fsync_folder
 
 MOST_OPEN = 64  # files of one checkpoint that wait for their fsync; a process may have 1024 files open
@@ -115,15 +115,11 @@ def check_name(name: str) -> None:
 def open_plain(path: Path) -> int:
     """Descriptor of a regular file; a link, pipe or folder in its place is refused."""
     try:
-        descriptor = os.open(path, portable.READ | portable.NOFOLLOW | portable.NONBLOCK)
+        return open_regular(path)
     except FileNotFoundError as error:
         raise CheckpointError(f"{path} is missing.") from error
     except OSError as error:
         raise CheckpointError(f"{path} cannot be read as a regular file: {error.strerror}.") from error
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        os.close(descriptor)
-        raise CheckpointError(f"{path} is not a regular file.")
-    return descriptor
 
 
 def read_file(path: Path, limit: int) -> bytes:

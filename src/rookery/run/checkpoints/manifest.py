@@ -9,8 +9,6 @@ from __future__ import annotations
 import hashlib
 import json
 import platform
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -23,11 +21,12 @@ from pydantic import Field, ValidationError
 from rookery import __version__
 from rookery.core.config.section import Section
 from rookery.core.errors import CheckpointError
+from rookery.core.restoring import restoring
 from rookery.run.checkpoints.durable import FileInfo, check_name, hash_file, parse_json, read_file
 from rookery.run.checkpoints.migrations import MIGRATIONS
-from rookery.run.checkpoints.statefile import STATE, read_state
+from rookery.run.checkpoints.statefile import STATE, Part, files_of, read_state
 
-FORMAT = 3
+FORMAT = 4
 MANIFEST = "manifest.json"
 COMMIT = "COMMIT"
 MAX_MANIFEST_BYTES = 1 << 24
@@ -55,6 +54,7 @@ class Manifest(Section):
     kind: Kind  # full: a run can go on from it; weights: what acting needs
     exact: bool | str  # true, or the reason why a resumed run is only approximate
     config_sha256: str | None  # of the resolved config
+    config: dict[str, Any] | None = None  # that config, as config.yaml had it; formats before 4 have only its hash
     created: str  # wall clock, for information only
     meta: dict[str, Any]  # anything else the trainer wants to be able to read without loading the state
     files: dict[str, FileInfo]  # name → SHA-256 and size of every other file
@@ -62,10 +62,11 @@ class Manifest(Section):
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """A checkpoint on disk whose every byte was compared with its manifest."""
+    """A checkpoint on disk whose every byte (of a part: every byte it needs) was compared with its manifest."""
 
     path: Path
     manifest: Manifest
+    part: Part | None = None  # None: all of it
 
     @property
     def step(self) -> int:
@@ -73,28 +74,15 @@ class Checkpoint:
 
     def load(self) -> dict[str, Any]:
         """The state tree, brought to the present format."""
-        state = read_state(self.path, self.manifest.files)
-        for version in range(self.manifest.format, FORMAT):
-            state = MIGRATIONS[version].state(state)
+        state = read_state(self.path, self.manifest.files, self.part)
+        with restoring():
+            for version in range(self.manifest.format, FORMAT):
+                state = MIGRATIONS[version].state(state)
         return state
 
 
-@contextmanager
-def understood() -> Iterator[None]:
-    """Around whatever reads a loaded state: a whole checkpoint that lacks a part is of another build, and that is a
-    sentence."""
-    try:
-        yield
-    except KeyError as error:
-        raise CheckpointError(
-            f"the checkpoint is whole but holds no {error}: another build of Rookery (or other callbacks) wrote it. "
-            f"Go on with the "
-            "one that wrote it, or start a new run from its weights with --init-from."
-        ) from error
-
-
 def compose(step: int, kind: Kind, meta: dict[str, Any], files: dict[str, FileInfo]) -> bytes:
-    """The text of a new manifest; `exact` and `config_sha256` are taken out of meta."""
+    """The text of a new manifest; `exact`, `config_sha256` and `config` are taken out of meta."""
     meta = dict(meta)
     manifest = {
         "format": FORMAT,
@@ -106,6 +94,7 @@ def compose(step: int, kind: Kind, meta: dict[str, Any], files: dict[str, FileIn
         "kind": kind,
         "exact": meta.pop("exact", True),
         "config_sha256": meta.pop("config_sha256", None),
+        "config": meta.pop("config", None),
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
         "meta": meta,
         "files": {name: info._asdict() for name, info in files.items()},
@@ -126,20 +115,27 @@ def readable_versions() -> list[int]:
     return versions
 
 
-def verify(folder: Path) -> Checkpoint:
-    """Compare commit marker, manifest and every file; whatever is wrong is a CheckpointError that names it."""
+def verify(folder: Path, part: Part | None = None) -> Checkpoint:
+    """Compare commit marker, manifest and every file (of a part: those it needs); whatever is wrong is a
+    CheckpointError that names it."""
     if folder.is_symlink() or not folder.is_dir():
         raise CheckpointError(f"{folder} is not the folder of a checkpoint (links are not followed).")
     manifest = read_manifest(folder)
-    for name, info in manifest.files.items():
-        actual = hash_file(folder / name, info.bytes)
-        if actual.bytes != info.bytes:
-            raise CheckpointError(
-                f"{folder / name} has {actual.bytes} bytes instead of {info.bytes}: it was cut or changed."
-            )
-        if actual.sha256 != info.sha256:
-            raise CheckpointError(f"{folder / name} is damaged: its SHA-256 is not the one in the manifest.")
-    return Checkpoint(folder, manifest)
+    files = dict(manifest.files)
+    _compare(folder / STATE, files.pop(STATE))
+    needed = files if part is None else files_of(folder, part)
+    for name, info in files.items():
+        if name in needed:
+            _compare(folder / name, info)
+    return Checkpoint(folder, manifest, part)
+
+
+def _compare(path: Path, info: FileInfo) -> None:
+    actual = hash_file(path, info.bytes)
+    if actual.bytes != info.bytes:
+        raise CheckpointError(f"{path} has {actual.bytes} bytes instead of {info.bytes}: it was cut or changed.")
+    if actual.sha256 != info.sha256:
+        raise CheckpointError(f"{path} is damaged: its SHA-256 is not the one in the manifest.")
 
 
 def committed(folder: Path) -> bool:

@@ -3,6 +3,7 @@
 1 → 2   arrays may be kept in pieces
 2 → 3   every run has players: `players/<name>/{learner, store}`, knobs and modes by player, one form of a collector's
         state
+3 → 4   the manifest keeps the config; every part of the state is there, also if it is empty
 """
 
 from __future__ import annotations
@@ -52,7 +53,50 @@ def _collector(saved: dict[str, Any]) -> dict[str, Any]:
     return {"env": saved["env"], "seats": {}, "acting": {AGENT: np.ones(len(first), bool)}, "players": {MAIN: rows}}
 
 
+def to_complete(state: dict[str, Any]) -> dict[str, Any]:
+    """Formats before 4 left out what was empty or not known yet, so that nobody noticed what was missing."""
+    state = dict(state)
+    run, players = state["run"], state["players"]
+    gaps = {name: [] for name in players} | run.get("gaps", {})
+    state["run"] = {"seating": {}, "added": {}, "owed": [], "record": {}, **run, "gaps": gaps}
+    if "callbacks" in state:
+        state["callbacks"] = {"heard": [], **state["callbacks"]}
+    state["players"] = {name: {part: _complete(saved) for part, saved in own.items()} for name, own in players.items()}
+    if "meters" in state:
+        clocks = {"phases": {"spent": {}}, "rates": {"seconds": 0.0, "counts": {}}}
+        episodes = {"successes": {"values": np.zeros(0)}, **state["meters"]["episodes"]}
+        state["meters"] = {"time": clocks, **state["meters"], "episodes": episodes}
+    if "pool" in state:
+        state["pool"] = {
+            key: _complete_collector(saved) if key.isdigit() and saved is not None else saved
+            for key, saved in state["pool"].items()
+        }
+    return state
+
+
+def _complete(part: dict[str, Any]) -> dict[str, Any]:
+    """A learner, a store, or a mixture of stores."""
+    if "tensors" in part:
+        return {"kept": {}, **part}
+    if "ring" in part:
+        return {"alarm": {"outside": []}, **part}
+    if "chunks" in part:  # a rollout
+        return part
+    return {name: _complete(inner) if isinstance(inner, dict) else inner for name, inner in part.items()}
+
+
+def _complete_collector(saved: dict[str, Any]) -> dict[str, Any]:
+    untold: dict[str, Any] = {"settings": {"before": [], "during": []}}
+    seats = {agent: np.zeros(len(acting), np.int64) for agent, acting in saved["acting"].items()} | saved["seats"]
+    env = (untold if "resumes" in saved["env"] else {}) | saved["env"]
+    if "envs" in env:
+        env["envs"] = {number: untold | one for number, one in env["envs"].items()}
+    players = {name: {"held": {}, **rows} for name, rows in saved["players"].items()}
+    return saved | {"env": env, "seats": seats, "players": players}
+
+
 MIGRATIONS: dict[int, Migration] = {  # format version it starts from → how to get to the next one
     1: Migration(),
     2: Migration(state=to_players),
+    3: Migration(state=to_complete),
 }

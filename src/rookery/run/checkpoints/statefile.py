@@ -19,7 +19,8 @@ import json
 import math
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -45,7 +46,6 @@ _TAGS = {
     "int64": "I64", "uint64": "U64", "float16": "F16", "float32": "F32", "float64": "F64",
 }  # fmt: skip
 PIECE = "rows"  # name of the one array in the file of a piece
-_PIECE_FILE = re.compile(r".+\.\d+\.\d{5,}\.safetensors")
 _FLOATS = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
 _KINDS = ("numpy", "scalar", "torch", "torch.bfloat16")
 
@@ -69,6 +69,11 @@ class Encoded:
         rest = [segments.piece(number) for name, (segments, number) in self.pieces.items() if name not in self.linked]
         arrays = [array for arrays in self.files.values() for array in arrays.values()]
         return len(self.text) + sum(array.nbytes + 128 for array in [*arrays, *rest])
+
+    def bytes_beside(self, earlier: Earlier) -> int:
+        """About what they need if these files can be linked to."""
+        pieces = [part.piece(number) for part, number in self.pieces.values() if part.sha256(number) in earlier]
+        return self.bytes - sum(piece.nbytes for piece in pieces)
 
     def write(self, files: NewFiles, earlier: Earlier | None = None) -> dict[str, FileInfo]:
         """All files of the state; pieces that an earlier checkpoint has are linked to."""
@@ -210,21 +215,54 @@ def _safetensors(file: str, arrays: dict[str, np.ndarray]) -> Iterator[bytes | m
         yield dense.reshape(-1).view(np.uint8).data
 
 
-def read_state(folder: Path, names: Mapping[str, FileInfo] | Iterable[str]) -> dict[str, Any]:
+Part = Callable[[dict[str, Any]], dict[str, Any]]  # what is wanted of a state tree, as state.json has it
+
+
+def weights_of(tree: dict[str, Any]) -> dict[str, Any]:
+    """What acting needs: the learners, and the numbers of the run."""
+    players = tree.get(PLAYERS, {})
+    learners = {name: {"learner": player["learner"]} for name, player in players.items() if "learner" in player}
+    rest = {key: tree[key] for key in ("run", "learner") if key in tree}  # formats before 3 have one learner here
+    return rest | ({PLAYERS: learners} if learners else {})
+
+
+def read_state(folder: Path, names: Mapping[str, FileInfo] | Iterable[str], part: Part | None = None) -> dict[str, Any]:
     """The state tree kept in these files of the folder; the caller has compared their hashes. Arrays in pieces are
     read when they are copied."""
-    path = folder / STATE
-    tree = parse_json(read_file(path, MAX_JSON_BYTES), path)
-    infos = names if isinstance(names, Mapping) else dict.fromkeys(names)
-    whole = [name for name in infos if name.endswith(SUFFIX) and not _PIECE_FILE.fullmatch(name)]
-    arrays = {name: _read_arrays(folder / name) for name in whole}
+    read = _Reading(folder, names if isinstance(names, Mapping) else dict.fromkeys(names), {})
+    with _referring(folder):
+        return {_unescape(key): read.decode(value) for key, value in _read_tree(folder, part).items()}
+
+
+def files_of(folder: Path, part: Part) -> set[str]:
+    """The files that a part of the state refers to."""
+    with _referring(folder):
+        return {STATE, *_references(_read_tree(folder, part))}
+
+
+def _read_tree(folder: Path, part: Part | None) -> dict[str, Any]:
+    tree = parse_json(read_file(folder / STATE, MAX_JSON_BYTES), folder / STATE)
     if not isinstance(tree, dict):
-        raise CheckpointError(f"{path} does not hold a state tree.")
-    read = _Reading(folder, infos, arrays)
+        raise CheckpointError(f"{folder / STATE} does not hold a state tree.")
+    return tree if part is None else part(tree)
+
+
+@contextmanager
+def _referring(folder: Path) -> Iterator[None]:
     try:
-        return {_unescape(key): read.decode(value) for key, value in tree.items()}
-    except (KeyError, TypeError, ValueError, RecursionError) as error:
-        raise CheckpointError(f"{path} has a reference that leads nowhere: {error}.") from error
+        yield
+    except (LookupError, AttributeError, TypeError, ValueError, RecursionError) as error:
+        raise CheckpointError(f"{folder / STATE} has a reference that leads nowhere: {error}.") from error
+
+
+def _references(value: Any) -> Iterator[str]:
+    if isinstance(value, dict) and "$array" in value:
+        yield value["$array"][0]
+    elif isinstance(value, dict) and "$segments" in value:
+        yield from value["$segments"]["files"]
+    elif isinstance(value, dict | list):
+        for inner in value.values() if isinstance(value, dict) else value:
+            yield from _references(inner)
 
 
 def _read_arrays(path: Path) -> dict[str, np.ndarray]:
@@ -272,7 +310,7 @@ class _Reading:
 
     folder: Path
     infos: Mapping[str, FileInfo | None]
-    arrays: dict[str, dict[str, np.ndarray]]
+    arrays: dict[str, dict[str, np.ndarray]]  # of the files that were read so far
 
     def decode(self, value: Any) -> Any:
         if isinstance(value, list):
@@ -288,6 +326,8 @@ class _Reading:
         return {_unescape(key): self.decode(item) for key, item in value.items()}
 
     def _array(self, file: str, name: str, kind: str) -> Any:
+        if file not in self.arrays and file in self.infos:
+            self.arrays[file] = _read_arrays(self.folder / file)
         array = self.arrays[file][name]
         if kind not in _KINDS:
             raise ValueError(f"kind {kind!r}")

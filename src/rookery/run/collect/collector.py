@@ -23,6 +23,7 @@ import numpy as np
 from rookery.acting.actor import Actor, Message, Messages
 from rookery.core.chunk import MAIN, Collected, EpisodeEnd
 from rookery.core.errors import UsageError
+from rookery.core.restoring import check_restored, restoring
 from rookery.envs.multi.env import MultiEnv, MultiStep
 from rookery.envs.multi.one_agent import at_table
 from rookery.envs.vector import Step, VectorEnv
@@ -242,6 +243,12 @@ class Collector:
         return {"env": self.env.state(), "seats": self.seats.state(), "acting": acting, "players": players}
 
     def restore(self, state: dict[str, Any]) -> None:
+        with restoring(f"pool/{self.index}"):
+            if self._restore(state) and self.env.exactness == "exact":
+                check_restored(state, self.state(), f"pool/{self.index}")
+
+    def _restore(self, state: dict[str, Any]) -> bool:
+        """Whether every env goes on with the episode that was saved."""
         self.env.restore(state["env"])
         self._ready = True
         self.seats.restore(state["seats"])
@@ -256,6 +263,7 @@ class Collector:
             for i in np.flatnonzero(other):
                 rows.restart(int(i))
             rows.see(self.env.obs, self._asked[name])
+        return not other.any()
 
     def close(self) -> None:
         self.env.close()

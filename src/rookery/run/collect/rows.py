@@ -209,15 +209,14 @@ class Rows:
 
     def state(self) -> dict[str, Any]:
         now: dict[str, Any] = {"obs": tree_map(np.copy, self.obs), "first": self.first.copy()}
-        if self._owned and self.waits:  # else it is decided anew before it is used
-            now["held"] = tree_map(np.copy, self.held)
+        now["held"] = tree_map(np.copy, self.held) if self._owned and self.waits else {}  # {}: decided anew before use
         now |= {} if self.frames is None else self.frames.state()
         return now | ({"actor": saved} if (saved := self.actor.state()) else {})
 
     def restore(self, state: dict[str, Any]) -> None:
-        self.obs = tree_map(np.array, state["obs"])
-        self.held, self._owned, self._buffer = tree_map(np.array, state.get("held", {})), True, {}
-        self.first = np.array(state["first"], bool)
+        tree_copy_into(self.obs, ..., tree_map(np.asarray, state["obs"]))
+        self.held, self._owned, self._buffer = tree_map(np.array, state["held"]), True, {}
+        self.first[:] = state["first"]
         self._starts = bool(self.first.any())
         self.actor.restore(state.get("actor", {}))
         if self.frames is not None:

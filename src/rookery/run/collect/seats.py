@@ -112,4 +112,4 @@ class Seats:
 
     def restore(self, state: dict[str, Any]) -> None:
         for agent, now in self._now.items():
-            now[:] = state.get(agent, now)
+            now[:] = state[agent]

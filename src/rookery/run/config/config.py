@@ -126,9 +126,15 @@ class Config:
 
 
 def tree_sha256(tree: Mapping[str, Any]) -> str:
-    """Hash of a tree of plain values, as `Config.dump` gives it or config.yaml holds it."""
+    """Of a tree of plain values, in any order of its keys."""
     text = json.dumps(tree, sort_keys=True, ensure_ascii=True, allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+def identity(config: Config) -> dict[str, Any]:
+    """What a checkpoint keeps of the config of its run, so that a resumed one can be compared key by key."""
+    tree = config.dump()
+    return {"config_sha256": tree_sha256(tree), "config": tree}
 
 
 def diff(a: Config | Mapping[str, Any], b: Config | Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:

@@ -21,14 +21,14 @@ from typing import Any
 from rookery.core import registry
 from rookery.core.config.overrides import Overrides
 from rookery.core.errors import CheckpointError, Diverged, LearnerLost, RookeryError, UsageError
+from rookery.core.restoring import restoring
 from rookery.envs.watchdog import last_words
 from rookery.run.build import EnvFactory, build_parts
 from rookery.run.callbacks.base import Callback
 from rookery.run.checkpoints.checkpoints import Checkpoints
-from rookery.run.checkpoints.manifest import Checkpoint, understood
+from rookery.run.checkpoints.manifest import Checkpoint
 from rookery.run.checkpoints.statefile import Unencodable
-from rookery.run.config.config import Config
-from rookery.run.config.resolve import load_run_config
+from rookery.run.config.config import Config, identity
 from rookery.run.config.rules import remarks
 from rookery.run.config.trust import remember
 from rookery.run.experiment.folder import RunFolder, write_json_atomic
@@ -141,7 +141,7 @@ class Experiment:
         self.folder, self.live, self.thread = folder, LiveState(folder.state), threading.get_ident()
         self.checkpoints = Checkpoints(folder.checkpoints, self.config.checkpoint.keep)
         saved = self._previous(folder)
-        with understood():
+        with restoring():
             # before the first update the mode is chosen again, by the same rule and with the same fall-back
             modes = saved_modes(saved)
         try:
@@ -177,8 +177,10 @@ class Experiment:
         write_config(folder.config, self.config)  # also when resumed: a new limit must survive the next kill
         log.info("learner threads: %d (%s)", trainer.threads.count, trainer.threads.reason)
         if saved is not None:
-            with understood():
+            with restoring():
                 self._restore(saved)
+        else:
+            self.checkpoints.expect(trainer.players.saved_bytes)
         self.sinks = Sinks(sinks_of(self.config) if self.own_sinks is None else self.own_sinks)
         trainer.on_round = self.sinks.ticks()
         self.sinks.watch(trainer.present)
@@ -294,9 +296,8 @@ class Experiment:
         if not folder.resuming:
             return None
         self.checkpoints.clean_orphans()
-        if folder.config.exists():
-            check_same(load_run_config(folder.config, trust=self.trust, known=self.config), self.config)
         checkpoint = self.checkpoints.latest()
+        self.inexact = check_same(self.config, folder.config, None if checkpoint is None else checkpoint.manifest)
         if checkpoint is None:
             log.warning("%s holds no checkpoint: the run starts again from its beginning", folder.path)
             return None
@@ -372,7 +373,7 @@ class Experiment:
             log.warning("the best policy could not be saved: %s", error)
 
     def _meta(self) -> dict[str, Any]:
-        return {"exact": self._exact(), "config_sha256": self.config.sha256()}
+        return {"exact": self._exact()} | identity(self.config)
 
 
 class _Best(Callback):

@@ -14,6 +14,7 @@ import math
 import os
 import secrets
 import socket
+import stat
 import time
 import weakref
 from pathlib import Path
@@ -24,6 +25,7 @@ import numpy as np
 from rookery.core.errors import CheckpointError, UsageError
 from rookery.core.system import portable
 from rookery.core.system.command import absolute
+from rookery.core.system.files import in_place_of, open_regular, read_regular
 from rookery.run.checkpoints.durable import replace_file
 
 OnExists = Literal["fail", "resume", "new"]
@@ -31,6 +33,8 @@ OnExists = Literal["fail", "resume", "new"]
 LOCK_SECONDS = 0.5  # before a folder counts as in use
 
 _LOCK = ".lock"
+_FILES = (_LOCK, "config.yaml", "spaces.json", "state.json", "state.tmp", "metrics.jsonl", "summary.json", "log.txt")
+_FOLDERS = ("tensorboard", "checkpoints", "offending")
 _RUN_FILES = ("config.yaml", "metrics.jsonl", "summary.json", "checkpoints")  # any of these: a run was here
 _log = logging.getLogger(__name__)
 
@@ -56,6 +60,7 @@ class RunFolder:
             return cls._unique(Path(root), name)
         path = absolute(Path(explicit))
         _make(path)
+        check_contents(path)
         lock = _acquire(path)
         if lock is not None and (on_exists == "resume" or not _holds_run(path)):
             return cls(path, lock)
@@ -86,6 +91,7 @@ class RunFolder:
         path = absolute(Path(path))
         if not path.is_dir():
             raise UsageError(f"{path} is not a folder; expected the folder of a run.")
+        check_contents(path)
         if not _holds_run(path):
             raise UsageError(f"{path} holds no run: none of {', '.join(_RUN_FILES)} is in it.")
         return cls(path)
@@ -191,6 +197,21 @@ def _make(path: Path) -> None:
         raise UsageError(f"the folder {path} cannot be made: {error.strerror}.") from error
 
 
+def check_contents(path: Path) -> None:
+    """Refuse a folder in which something else lies under a name that a run reads or writes. The folder itself may be
+    reached through a link: the user has named it."""
+    wanted = dict.fromkeys(_FILES, stat.S_IFREG) | dict.fromkeys(_FOLDERS, stat.S_IFDIR)
+    try:
+        problems = [f"{name} is {what}" for name, kind in wanted.items() if (what := in_place_of(path / name, kind))]
+    except OSError as error:
+        raise UsageError(f"{path} cannot be looked into: {error.strerror}.") from error
+    if problems:
+        raise UsageError(
+            f"{path} is not used: {', '.join(problems)}, where a run has a plain file or folder of its own. Links, pipes "
+            "and devices lead out of a run; remove them, or choose another folder."
+        )
+
+
 def _holds_run(path: Path) -> bool:
     return any((path / name).exists() for name in _RUN_FILES)
 
@@ -198,7 +219,7 @@ def _holds_run(path: Path) -> bool:
 def _acquire(path: Path) -> int | None:
     """Descriptor of the lock, or None if another process has it."""
     try:
-        descriptor = os.open(path / _LOCK, portable.CREATE, 0o644)
+        descriptor = open_regular(path / _LOCK, portable.CREATE)
     except OSError as error:
         raise UsageError(f"the run folder {path} cannot be written: {error.strerror}. Choose another --out.") from error
     try:
@@ -232,7 +253,7 @@ def _flock(descriptor: int) -> bool:
 
 def _in_use(path: Path) -> str:
     try:
-        owner = (path / _LOCK).read_text(errors="replace").strip() or "another process"
+        owner = read_regular(path / _LOCK).decode(errors="replace").strip() or "another process"
     except OSError:
         owner = "another process"
     return (

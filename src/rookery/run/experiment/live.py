@@ -11,6 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from rookery.core.system.files import open_regular
 from rookery.run.experiment.folder import plain
 
 EVERY = 1.0  # seconds between two writings
@@ -38,5 +39,6 @@ class LiveState:
         content = {"status": status, **self._fixed, "updated": time.time(), **counts, "report": self._report}
         beside = self._path.with_suffix(".tmp")
         with suppress(OSError):
-            beside.write_text(json.dumps(plain(content), allow_nan=False) + "\n")
+            with os.fdopen(open_regular(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), "w") as file:
+                file.write(json.dumps(plain(content), allow_nan=False) + "\n")
             os.replace(beside, self._path)

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import sys
+from io import TextIOWrapper
 from pathlib import Path
 from typing import TextIO
 
 from rookery.core.errors import UsageError
+from rookery.core.system.files import open_regular
 
 NAME = "rookery"
 LEVELS = {
@@ -22,6 +25,10 @@ LEVELS = {
 
 class _LogFile(logging.FileHandler):
     """A full disk must not fill the screen with logging's own tracebacks: the file is given up, training goes on."""
+
+    def _open(self) -> TextIOWrapper:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+        return os.fdopen(open_regular(Path(self.baseFilename), flags), "a", encoding=self.encoding)
 
     def handleError(self, record: logging.LogRecord) -> None:
         logging.getLogger(NAME).removeHandler(self)

@@ -67,7 +67,8 @@ class RunReader:
     def checkpoints(self) -> dict[str, dict[str, Any]]:
         """name → manifest of every committed checkpoint: step, kind, exact, versions, created."""
         committed = sorted(self.folder.checkpoints.glob("*/COMMIT")) if self.folder.checkpoints.is_dir() else []
-        return {mark.parent.name: _json(mark.parent / "manifest.json") for mark in committed}
+        real = [mark.parent for mark in committed if not mark.parent.is_symlink()]
+        return {folder.name: _json(folder / "manifest.json") for folder in real}
 
 
 def _json(path: Path) -> dict[str, Any]:

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from rookery.core import registry
 from rookery.core.config.overrides import Overrides, as_texts, override
+from rookery.core.config.yaml import read_file
 from rookery.core.errors import ConfigError, RookeryError, UsageError
+from rookery.core.restoring import restoring
 from rookery.run.build import Parts
 from rookery.run.checkpoints.checkpoints import Checkpoints
-from rookery.run.checkpoints.manifest import understood
-from rookery.run.config.config import Config, diff
+from rookery.run.checkpoints.manifest import Manifest
+from rookery.run.checkpoints.statefile import weights_of
+from rookery.run.config.config import ABSENT, Config, diff, flat, tree_sha256
 from rookery.run.config.resolve import load_config, load_run_config
 from rookery.run.experiment.folder import RunFolder
+
+log = logging.getLogger("rookery.run")
 
 CHANGEABLE = (
     "train.",
@@ -88,15 +94,62 @@ def _instance(thing: Any) -> str:
     return f"an instance of {type(thing).__name__}"
 
 
-def check_same(saved: Config, config: Config) -> None:
-    """A resumed run may be longer or report elsewhere, but must be the same run."""
-    changed = {key: pair for key, pair in diff(saved, config).items() if not key.startswith(CHANGEABLE)}
+def check_same(config: Config, file: Path, manifest: Manifest | None) -> str | None:
+    """A resumed run may be longer or report elsewhere, but must be the run that saved the checkpoint, whose manifest
+    keeps its config: `file` (config.yaml) may have been edited since.
+
+    Manifests of formats before 4 have only a hash, so `file` has to be believed; returned is why, if it was changed.
+    """
+    reason = None
+    if manifest is not None and manifest.config is not None:
+        saved = manifest.config
+    elif file.exists():
+        saved = load_config(file=file).dump()
+        if manifest is not None and manifest.config_sha256 not in (None, tree_sha256(read_file(file)[0])):
+            reason = f"{file.name} is not the one with which its checkpoint was saved, by Rookery {manifest.rookery}"
+            log.warning("the run goes on, but perhaps not bit for bit: %s", reason)
+    else:
+        return None
+    _refuse_changes(saved, config)
+    return reason
+
+
+def _refuse_changes(saved: Mapping[str, Any], config: Config) -> None:
+    now = config.dump()
+    before = _with_new_keys(saved, now)
+    changed = {key: pair for key, pair in diff(before, now).items() if not key.startswith(CHANGEABLE)}
     if changed:
-        pairs = ", ".join(f"{key} ({a!r} in the run, {b!r} now)" for key, (a, b) in changed.items())
-        raise ConfigError(
-            f"a resumed run goes on exactly as it began, so it cannot change {pairs}: start a new run with --out, "
-            "or from this one's weights with --init-from."
+        pairs = "; ".join(
+            f"{key}: {a!r} in the run, {b!r} now ({config.provenance(key) if b is not ABSENT else 'missing'})"
+            for key, (a, b) in changed.items()
         )
+        raise ConfigError(
+            f"a resumed run goes on exactly as it began, so it cannot change {pairs}. Start a new run with --out, "
+            "or one from this one's weights with --init-from."
+        )
+
+
+def _with_new_keys(saved: Mapping[str, Any], now: dict[str, Any]) -> Mapping[str, Any]:
+    """The tree of an older version, with the defaults of the keys that have come since; only what the present config
+    says is resolved, for it names the code that may be imported."""
+    new = set(flat(now)) - set(flat(saved))
+    if not any(not key.startswith(CHANGEABLE) for key in new):
+        return saved
+    defaults = flat(load_config(tree=_without(now, new)).dump())
+    return flat(saved) | {key: defaults[key] for key in new if key in defaults}
+
+
+def _without(tree: Mapping[str, Any], keys: set[str], prefix: str = "") -> dict[str, Any]:
+    """The tree without these dotted keys, and without what they leave empty."""
+    kept: dict[str, Any] = {}
+    for name, value in tree.items():
+        key = f"{prefix}{name}"
+        if isinstance(value, Mapping) and value:
+            if inner := _without(value, keys, f"{key}."):
+                kept[name] = inner
+        elif key not in keys:
+            kept[name] = value
+    return kept
 
 
 def saved_modes(saved: dict[str, Any] | None) -> dict[str, Any]:
@@ -113,8 +166,8 @@ def start_from(parts: Parts, source: str) -> None:
     if not at or not (which in ("best", "last") or which.isdecimal()):  # an @ may belong to the path
         path, which = source, "last"
     try:
-        state, _ = Checkpoints(RunFolder.read(Path(path)).checkpoints).load(which)
-        with understood():
+        state, _ = Checkpoints(RunFolder.read(Path(path)).checkpoints).load(which, weights_of)
+        with restoring():
             parts.players.set_weights(state)
     except RookeryError as error:
         parts.pool.close()

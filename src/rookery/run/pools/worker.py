@@ -20,6 +20,8 @@ import torch
 from rookery.acting.actor import Message
 from rookery.core import registry
 from rookery.core.chunk import Collected
+from rookery.core.errors import CheckpointError
+from rookery.core.restoring import ADVICE
 from rookery.core.rng import Streams
 from rookery.core.system.shared_memory import Layout
 from rookery.learning.learner import Learner
@@ -151,3 +153,12 @@ def generators_of(config: Config, worker: int) -> list[str]:
     """Names of the random streams that one worker's collector draws from."""
     drawn = any(len(weights) > 1 for weights in (config.seats or {}).values())
     return [f"seats/{worker}"] * drawn + [f"{player.prefix}act/{worker}" for player in config.players.values()]
+
+
+def check_streams(config: Config, others: set[str], state: dict[str, Any]) -> None:
+    """Refuse a checkpoint that lacks a generator of the workers or one of `others`: it would begin anew, unnoticed. A
+    worker that was lost has left none."""
+    drawn = {str(w): set(generators_of(config, w)) for w in range(config.pool.workers)}
+    needed = others.union(*drawn.values()).difference(*(drawn[w] for w in drawn if state["pool"][w] is None))
+    if missing := sorted(needed - {*state["streams"]["numpy"], *state["streams"]["torch"]}):
+        raise CheckpointError(f"the checkpoint is whole but holds no random stream {missing[0]!r}: {ADVICE}")

@@ -100,7 +100,7 @@ class EpisodeMeter:
     def restore(self, state: dict[str, Any]) -> None:
         self.returns.restore(state["returns"])
         self.lengths.restore(state["lengths"])
-        self.successes.restore(state.get("successes", {"values": []}))  # 0.1.0 had none
+        self.successes.restore(state["successes"])
         self.count = int(state["count"])
         self.players = {}
         for name, saved in state.get("players", {}).items():
@@ -325,6 +325,5 @@ class Meters:
         self.episodes.restore(state["episodes"])
         self.updates.restore(state["updates"])
         self.custom.restore(state["custom"])
-        if clocks := state.get("time"):
-            self.phases.restore(clocks["phases"])
-            self.rates.restore(clocks["rates"])
+        self.phases.restore(state["time"]["phases"])
+        self.rates.restore(state["time"]["rates"])

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from rookery.core.errors import CheckpointError, Diverged
+from rookery.core.system.files import check_folder
 from rookery.core.system.portable import fsync_folder
 from rookery.core.tree import Tree
 from rookery.run.checkpoints.statefile import write_state
@@ -134,6 +135,7 @@ class Sentinel:
 def save_batch(folder: Path, batch: Tree, numbers: dict[str, float], update: int) -> Path:
     """A folder with the batch as safetensors (read it with `rookery.run.checkpoints.statefile.read_state`) and its
     metrics as JSON."""
+    check_folder(folder)
     number = 0
     while (
         path := folder / f"update-{update}{f'-{number}' if number else ''}"

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from rookery.core.system import portable
+from rookery.core.system.files import open_regular
 from rookery.run.experiment.folder import plain
 from rookery.run.report.sinks.base import Sink
 from rookery.run.report.sinks.values import Histogram, Image, Record, Table, Video
@@ -30,7 +31,7 @@ class JsonLines(Sink):
     def open(self, folder: Path, resume_step: int | None) -> None:
         """A new run starts with an empty file; a resumed one keeps it until `restore` says how much of it counts."""
         self._path = Path(folder) / self._name
-        self._descriptor = os.open(self._path, portable.CREATE, 0o644)
+        self._descriptor = open_regular(self._path, portable.CREATE)
         if resume_step is None:
             os.ftruncate(self._descriptor, 0)
         self._size = os.fstat(self._descriptor).st_size

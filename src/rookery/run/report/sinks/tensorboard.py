@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from rookery.core.system.files import check_folder
 from rookery.run.report.sinks.base import Sink
 from rookery.run.report.sinks.fanout import Background
 from rookery.run.report.sinks.values import Histogram, Image, Record, Table
@@ -32,6 +33,7 @@ class TensorBoard(Sink):
         from torch.utils.tensorboard import SummaryWriter
 
         target = Path(folder) / self._folder
+        check_folder(target)
         # hides events after the checkpoint that the run resumes from (those of that step itself stay), or all events of
         # an earlier attempt that was killed before its first checkpoint
         again = target.is_dir() and any(target.iterdir())
