@@ -13,7 +13,7 @@ import gymnasium as gym
 import numpy as np
 from PIL import Image
 
-from rookery import load_policy
+from rookery import Batch, load_policy
 from rookery.run.experiment.reader import RunReader
 
 EVERY, WIDTH, COLOURS, HOLD = 3, 320, 64, 12  # one picture per so many steps; pixels; palette; pictures of the end
@@ -21,11 +21,11 @@ EVERY, WIDTH, COLOURS, HOLD = 3, 320, 64, 12  # one picture per so many steps; p
 
 def frames(run: Path, seed: int) -> list[np.ndarray]:
     """Pictures of one greedy episode."""
-    policy, env = load_policy(run), gym.make(RunReader(run).config["env"]["id"], render_mode="rgb_array")
+    policy, env = load_policy(run, "last"), gym.make(RunReader(run).config["env"]["id"], render_mode="rgb_array")
     obs, _ = env.reset(seed=seed)
     pictures, over, total = [env.render()], False, 0.0
     while not over:
-        obs, reward, terminated, truncated, _ = env.step(policy(obs))
+        obs, reward, terminated, truncated, _ = env.step(policy(Batch(obs=obs[None])).action[0])
         total, over = total + float(reward), terminated or truncated
         pictures.append(env.render())
     sys.stdout.write(f"seed {seed}: {len(pictures) - 1} steps, return {total:.1f}\n")
