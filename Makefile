@@ -45,7 +45,7 @@ test: check     ## everything that CI runs
 	@$(PYTEST) -m "slow and not matrix" tests
 
 test-all: check ## the full matrix, with the extras it needs
-	@$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e ".[dev,envpool]"
+	@$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e ".[dev,envpool,robotics]"
 	@echo "== slow tests and the full matrix"
 	@$(PYTEST) -m "slow or matrix" tests
 
