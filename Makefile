@@ -48,7 +48,7 @@ test: check     ## everything that CI runs
 	@$(PYTEST) -m "slow and not matrix" tests
 
 test-all: check ## the full matrix, with the extras it needs
-	@$(PIP) -e ".[dev,envpool]"
+	@$(PIP) -e ".[dev,envpool,robotics]"
 	@echo "== slow tests and the full matrix"
 	@$(PYTEST) -m "slow or matrix" tests
 

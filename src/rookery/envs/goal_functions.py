@@ -41,13 +41,13 @@ def for_rows(name: str, judge: Judge, achieved: np.ndarray, desired: np.ndarray)
         alone = None if np.isfinite(rows).all() else f"it gave {rows.tolist()}"
     except Exception as error:  # noqa: BLE001  # the env's own code
         rows, alone = np.zeros(0), f"{type(error).__name__}: {error}{place(error)}"
+    many, together = np.zeros(0, np.float32), None
     try:
         many = np.asarray(judge(own.copy(), other.copy(), _infos()), np.float32)
+        if many.shape != (5,) or not np.isfinite(many).all():
+            together = f"it gave {many.tolist()}"
     except Exception as error:  # noqa: BLE001
-        many, together = np.zeros(0), f"{type(error).__name__}: {error}{place(error)}"
-    else:
-        right = many.shape == (5,) and np.isfinite(many).all()
-        together = None if right else f"it gave {np.asarray(many).tolist()}"
+        together = f"{type(error).__name__}: {error}{place(error)}"
     if together is None and (alone is not None or np.allclose(rows, many, rtol=1e-4, atol=1e-6)):
         return judge
     if alone is None:

@@ -264,7 +264,7 @@ def test_call_reaches_methods_and_attributes_of_every_env(tmp_path):
     assert old.call("limit") == [5]
 
 
-def test_closing_goes_on_after_an_env_that_fails_to_close():
+def test_closing_goes_on_after_an_env_that_fails_to_close(caplog):
     closed = []
 
     class Door(Scripted):
@@ -273,6 +273,6 @@ def test_closing_goes_on_after_an_env_that_fails_to_close():
             raise RuntimeError("stuck")
 
     env = InProcess([Door([[(0.0, True, False)]]) for _ in range(3)], by_stream)
-    with pytest.raises(RuntimeError, match="stuck"):
-        env.close()
+    env.close()
     assert len(closed) == 3
+    assert caplog.text.count("close failed: RuntimeError: stuck") == 1

@@ -139,7 +139,7 @@ def without(part, key):
         ),
         (lambda o, r, t, u, i: (o, {**r, "left": np.inf}, t, u, i), "agent 'left'.* the reward is inf"),
         (lambda o, r, t, u, i: (o, {**r, "left": "x"}, t, u, i), "agent 'left'.* the reward is a str"),
-        (lambda o, r, t, u, i: 1 / 0, "ZeroDivisionError: division by zero. Actions: {'left': 0, 'right': 1}"),
+        (lambda o, r, t, u, i: 1 / 0, r"ZeroDivisionError: division by zero \(.*\)\. Actions: {'left': 0, 'right': 1}"),
         (
             lambda o, r, t, u, i: ({a: x * np.nan for a, x in o.items()}, r, {"left": True, "right": False}, u, i),
             r"agent 'left'.* is nan",
@@ -399,7 +399,7 @@ def test_a_replayed_episode_leaves_no_rows_behind():
     assert again.out.ended == []
 
 
-def test_call_reaches_methods_and_attributes_and_closing_goes_on_after_an_env_that_fails():
+def test_call_reaches_methods_and_attributes_and_closing_goes_on_after_an_env_that_fails(caplog):
     closed = []
 
     class Door(Pairing):
@@ -410,6 +410,6 @@ def test_call_reaches_methods_and_attributes_and_closing_goes_on_after_an_env_th
     env = pairing(3, Door)
     assert env.call("rounds") == [5, 5, 5]
     assert len(env.call("action_space", "left")) == 3
-    with pytest.raises(RuntimeError, match="stuck"):
-        env.close()
+    env.close()
     assert len(closed) == 3
+    assert caplog.text.count("close failed: RuntimeError: stuck") == 1
