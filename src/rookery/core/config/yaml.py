@@ -17,8 +17,9 @@ import yaml
 from rookery.core.errors import ConfigError
 
 KeyPath = tuple[str, ...]
-MOST_BYTES = 1 << 20  # of a config file
-MOST_VALUES = 50_000  # keys and values of a config, every alias counted with all that it stands for
+MOST_DEPTH = 50
+MOST_BYTES = 1 << 19  # of a config file
+MOST_VALUES = 20_000  # keys and values of a config, every alias counted with all that it stands for
 
 _INT = re.compile(r"^[-+]?(?:[0-9]+(?:_[0-9]+)*|0x[0-9a-fA-F]+)$")
 _FLOAT = re.compile(
@@ -28,18 +29,20 @@ _FLOAT = re.compile(
     re.X,
 )
 _FIRST = list("-+0123456789.")
-_TOO_MANY = f"more than {MOST_VALUES} keys and values, or nested more than 50 deep: that is no config"
+_TOO_MANY = f"more than {MOST_VALUES} keys and values, or nested more than {MOST_DEPTH} deep: that is no config"
 
 
 class _Loader(yaml.SafeLoader):
     yaml_implicit_resolvers: dict[str, list[Any]] = {}
-    nodes = 0
+    nodes = depth = 0
 
     def compose_node(self, parent: Any, index: Any) -> Any:
-        self.nodes += 1
-        if self.nodes > MOST_VALUES:
+        self.nodes, self.depth = self.nodes + 1, self.depth + 1
+        if self.nodes > MOST_VALUES or self.depth > MOST_DEPTH:
             raise yaml.YAMLError(_TOO_MANY)
-        return super().compose_node(parent, index)
+        node = super().compose_node(parent, index)
+        self.depth -= 1
+        return node
 
 
 class _Dumper(yaml.SafeDumper):
@@ -132,7 +135,7 @@ class _Seen:
 
     def walk(self, node: yaml.Node, path: KeyPath, depth: int) -> None:
         self.values += 1
-        if depth > 50 or self.values > MOST_VALUES:
+        if depth > MOST_DEPTH or self.values > MOST_VALUES:
             raise ConfigError(f"{self.where}, line {node.start_mark.line + 1}: {_TOO_MANY}")
         if isinstance(node, yaml.SequenceNode):
             for i, part in enumerate(node.value):
