@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import logging
 import os
-import stat
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from importlib.metadata import entry_points
@@ -20,6 +19,8 @@ from typing import Any
 
 from rookery.core import registry
 from rookery.core.errors import ConfigError
+from rookery.core.system.files import open_regular
+from rookery.core.system.portable import is_own
 from rookery.run.config.config import Config, tree_sha256
 
 log = logging.getLogger("rookery.run")
@@ -46,7 +47,7 @@ def remember(config: Config) -> None:
     try:
         file = list_file()
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        descriptor = os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        descriptor = open_regular(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
         with os.fdopen(descriptor, "wb", buffering=0) as opened:  # one short write: runs may start at the same time
             opened.write(f"{tree_sha256(tree)}\n".encode())
     except (OSError, RuntimeError) as error:  # RuntimeError: there is no home
@@ -65,12 +66,12 @@ def remembered(tree: Mapping[str, Any]) -> bool:
     """Whether this user has started a run with this tree."""
     try:
         line = f"{tree_sha256(tree)}\n".encode()
-        descriptor = os.open(list_file(), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        descriptor = open_regular(list_file())
     except (OSError, RuntimeError, TypeError, ValueError):  # there is no list, or the tree holds what no config does
         return False
     with os.fdopen(descriptor, "rb") as opened:
         about = os.fstat(descriptor)
-        if not stat.S_ISREG(about.st_mode) or about.st_uid != os.geteuid() or about.st_mode & 0o022:
+        if not is_own(about.st_uid) or about.st_mode & 0o022:
             log.warning(
                 "%s does not belong to you alone, so it is not believed: chmod 600 it, or remove it", list_file()
             )
