@@ -11,7 +11,7 @@ PIP    := $(BIN)/python -m pip install -q --disable-pip-version-check -c constra
 PYTEST := $(BIN)/python -m pytest -n 2 --dist loadgroup
 FAST   := echo "== fast tests (all that is neither slow nor matrix)" && $(PYTEST) -m "not slow and not matrix" tests
 
-.PHONY: help setup train test check fast test-all learn bench bench-pools chaos docs format clean
+.PHONY: help setup train test check static fast test-all learn bench bench-pools chaos docs format clean
 
 help:            ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -29,16 +29,15 @@ train: $(STAMP)  ## train the default preset, with a live view
 
 # Each part says its name first, so that a log tells where it is. A part that needs what a machine may lack (a browser, EGL) is
 # to say so in its line; today none does.
-check: $(STAMP)  ## format, lint, types, import rules, fast tests
-	@echo "== format"
-	@$(BIN)/ruff format --check $(TREE)
-	@echo "== lint"
-	@$(BIN)/ruff check $(TREE)
-	@echo "== types"
-	@$(BIN)/mypy
-	@echo "== import rules"
-	@$(BIN)/lint-imports
-	@$(FAST)
+check: $(STAMP)  ## the fast tests, and beside them format, lint, types, import rules
+	@( log=$$(mktemp); $(MAKE) -s static > $$log 2>&1; code=$$?; cat $$log; rm -f $$log; exit $$code ) & static=$$!; \
+	$(FAST); tests=$$?; wait $$static && exit $$tests
+
+static: $(STAMP) ## format, lint, types, import rules alone
+	@echo "== format" && $(BIN)/ruff format --check $(TREE)
+	@echo "== lint" && $(BIN)/ruff check $(TREE)
+	@echo "== types" && $(BIN)/mypy
+	@echo "== import rules" && $(BIN)/lint-imports
 
 fast: $(STAMP)   ## the fast tests alone
 	@$(FAST)
