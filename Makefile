@@ -8,8 +8,8 @@ export OMP_NUM_THREADS ?= 1
 # make train TORCH=https://download.pytorch.org/whl/cpu takes torch from there: the CPU build instead of one with CUDA
 TORCH  ?=
 PIP    := $(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt $(TORCH:%=--extra-index-url %)
-PYTEST := $(BIN)/python -m pytest -n 2 --dist loadgroup
-FAST   := echo "== fast tests (all that is neither slow nor matrix)" && $(PYTEST) -m "not slow and not matrix" tests
+PYTEST := $(BIN)/python -m pytest --dist loadgroup
+FAST   := echo "== fast tests (all that is neither slow nor matrix)" && $(PYTEST) -n 2 -m "not slow and not matrix" tests
 
 .PHONY: help setup train test check static fast test-all learn bench bench-pools chaos docs format clean
 
@@ -27,6 +27,7 @@ $(STAMP): pyproject.toml constraints.txt
 train: $(STAMP)  ## train the default preset, with a live view
 	@$(BIN)/rookery train cartpole-ppo
 
+# Slow tests wait for other processes a third of their time, so there are three workers for two cores.
 # Each part says its name first, so that a log tells where it is. A part that needs what a machine may lack (a browser, EGL) is
 # to say so in its line; today none does.
 check: $(STAMP)  ## the fast tests, and beside them format, lint, types, import rules
@@ -44,12 +45,12 @@ fast: $(STAMP)   ## the fast tests alone
 
 test: check     ## everything that CI runs
 	@echo "== slow tests (kills, faults, learning, pools, compiled updates, pages and examples)"
-	@$(PYTEST) -m "slow and not matrix" tests
+	@$(PYTEST) -n 3 -m "slow and not matrix" tests
 
 test-all: check ## the full matrix, with the extras it needs
 	@$(PIP) -e ".[dev,envpool]"
 	@echo "== slow tests and the full matrix"
-	@$(PYTEST) -m "slow or matrix" tests
+	@$(PYTEST) -n 3 -m "slow or matrix" tests
 
 learn: $(STAMP) ## the learning gates: all seeds of the gold presets (hours)
 	$(BIN)/python bench/learn.py
