@@ -8,10 +8,10 @@ export OMP_NUM_THREADS ?= 1
 # make train TORCH=https://download.pytorch.org/whl/cpu takes torch from there: the CPU build instead of one with CUDA
 TORCH  ?=
 PIP    := $(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt $(TORCH:%=--extra-index-url %)
-PYTEST := $(BIN)/python -m pytest -n 2 --dist loadgroup
-FAST   := echo "== fast tests (all that is neither slow nor matrix)" && $(PYTEST) -m "not slow and not matrix" tests
+PYTEST := $(BIN)/python -m pytest --dist loadgroup
+FAST   := echo "== fast tests (all that is neither slow nor matrix)" && $(PYTEST) -n 2 -m "not slow and not matrix" tests
 
-.PHONY: help setup train test check fast test-all learn bench bench-pools chaos attack docs format clean
+.PHONY: help setup train test check static fast test-all learn bench bench-pools chaos attack docs format clean
 
 help:            ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -27,30 +27,30 @@ $(STAMP): pyproject.toml constraints.txt
 train: $(STAMP)  ## train the default preset, with a live view
 	@$(BIN)/rookery train cartpole-ppo
 
+# Slow tests wait for other processes a third of their time, so there are three workers for two cores.
 # Each part says its name first, so that a log tells where it is. A part that needs what a machine may lack (a browser, EGL) is
 # to say so in its line; today none does.
-check: $(STAMP)  ## format, lint, types, import rules, fast tests
-	@echo "== format"
-	@$(BIN)/ruff format --check $(TREE)
-	@echo "== lint"
-	@$(BIN)/ruff check $(TREE)
-	@echo "== types"
-	@$(BIN)/mypy
-	@echo "== import rules"
-	@$(BIN)/lint-imports
-	@$(FAST)
+check: $(STAMP)  ## the fast tests, and beside them format, lint, types, import rules
+	@( log=$$(mktemp); $(MAKE) -s static > $$log 2>&1; code=$$?; cat $$log; rm -f $$log; exit $$code ) & static=$$!; \
+	$(FAST); tests=$$?; wait $$static && exit $$tests
+
+static: $(STAMP) ## format, lint, types, import rules alone
+	@echo "== format" && $(BIN)/ruff format --check $(TREE)
+	@echo "== lint" && $(BIN)/ruff check $(TREE)
+	@echo "== types" && $(BIN)/mypy
+	@echo "== import rules" && $(BIN)/lint-imports
 
 fast: $(STAMP)   ## the fast tests alone
 	@$(FAST)
 
 test: check     ## everything that CI runs
 	@echo "== slow tests (kills, faults, learning, pools, compiled updates, pages and examples)"
-	@$(PYTEST) -m "slow and not matrix" tests
+	@$(PYTEST) -n 3 -m "slow and not matrix" tests
 
 test-all: check ## the full matrix, with the extras it needs
 	@$(PIP) -e ".[dev,envpool,robotics]"
 	@echo "== slow tests and the full matrix"
-	@$(PYTEST) -m "slow or matrix" tests
+	@$(PYTEST) -n 3 -m "slow or matrix" tests
 
 learn: $(STAMP) ## the learning gates: all seeds of the gold presets (hours)
 	$(BIN)/python bench/learn.py

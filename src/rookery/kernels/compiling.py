@@ -1,4 +1,7 @@
-"""Says when numba compiles: on a new machine the first kernels take seconds, afterwards they come from its cache."""
+"""Says when numba compiles: on a new machine the first kernels take seconds, afterwards they come from its cache.
+
+It stands alone because whoever asks must not import a kernel first.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Cell: the live view as the output of a notebook's cell, replaced in place."""
+"""Cell: the live view as the output of a notebook's cell, replaced in place.
+
+It stands alone because only here IPython is known.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sparkline: a curve in one line of text."""
+"""Sparkline: a curve in one line of text. It stands alone: numbers in, characters out, nothing of a run."""
 
 from __future__ import annotations
 
