@@ -1,4 +1,4 @@
-"""F37: a checkpoint that lacks a part of the state, or has it in another type or shape, though every digest is right."""
+"""F37: a checkpoint that lacks a part of the state, or has it in another type or shape; every digest is right."""
 
 from __future__ import annotations
 

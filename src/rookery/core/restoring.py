@@ -17,8 +17,8 @@ from rookery.core.errors import BatchError, CheckpointError
 from rookery.core.segments import Segments
 
 ADVICE = (
-    "another build of Rookery, another config or other callbacks wrote it, or it was changed. Go on with what wrote it, "
-    "or start a new run from its weights with --init-from."
+    "another build of Rookery, another config or other callbacks wrote it, or it was changed. Go on with what wrote "
+    "it, or start a new run from its weights with --init-from."
 )
 MISTAKES = (TypeError, ValueError, LookupError, AttributeError, ArithmeticError, RuntimeError, BatchError)
 OPAQUE = ("chunks", "snapshot")  # cut anew when they are restored; an env's own

@@ -57,10 +57,6 @@ def test_success_is_averaged_over_the_episodes_that_tell_it() -> None:
     other = EpisodeMeter(3)
     other.restore(meter.state())
     assert other.report() == meter.report()
-    old = meter.state()
-    del old["successes"]  # a checkpoint of 0.1.0
-    other.restore(old)
-    assert "episode/success_mean" not in other.report()
 
 
 def test_update_metrics_are_means_over_the_updates_since_the_last_report() -> None:

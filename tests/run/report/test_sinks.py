@@ -23,6 +23,7 @@ from rich.console import Console as RichConsole
 from rookery.core import registry
 from rookery.core.errors import UsageError
 from rookery.run.config.resolve import load_config
+from rookery.run.experiment import logs
 from rookery.run.experiment.experiment import Experiment, make_sink
 from rookery.run.experiment.logs import TextLog
 from rookery.run.report.sinks import Background, Histogram, Image, JsonLines, Sink, Sinks, Table, TensorBoard, Video
@@ -685,12 +686,13 @@ def test_a_bad_level_or_place_of_the_log_is_told(tmp_path: Path) -> None:
 
 
 def test_a_log_file_that_can_no_longer_be_written_is_given_up_with_one_warning(
-    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     if not Path("/dev/full").exists():
         pytest.skip("no /dev/full here")
+    monkeypatch.setattr(logs, "open_regular", lambda path, flags: os.open("/dev/full", os.O_WRONLY))
     logger = logging.getLogger("rookery.test")
-    with TextLog(Path("/dev/full"), "INFO"):
+    with TextLog(tmp_path / "log.txt", "INFO"):
         for _ in range(3):
             logger.info("the disk is full")
     assert capsys.readouterr().err.count("can no longer be written") == 1

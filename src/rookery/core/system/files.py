@@ -1,8 +1,8 @@
 """Files in a folder that somebody else may have prepared: they are what they should be, or they are not opened.
 
 A symbolic link would lead out of the folder, a pipe would keep the reader waiting for ever, and opening a device may do
-anything. A file is looked at before it is opened, opened without following links or waiting, and looked at again, for it
-may have been replaced in between. Where the system has no O_NOFOLLOW the first look has to do.
+anything. A file is looked at before it is opened, opened without following links or waiting, and looked at again, for
+it may have been replaced in between. Where the system has no O_NOFOLLOW the first look has to do.
 """
 
 from __future__ import annotations

@@ -71,7 +71,8 @@ class Checkpoints:
         free = shutil.disk_usage(_existing(self.folder)).free
         level = logging.WARNING if copies * data > free else logging.INFO
         _log.log(
-            level, "checkpoints take %d MB when the replay is full (%d MB, %d times: neighbours share no file), %d MB are free",
+            level,
+            "checkpoints take %d MB when the replay is full (%d MB, %d times: neighbours share no file), %d are free",
             copies * data // 10**6, data // 10**6, copies, free // 10**6,
         )  # fmt: skip
 

@@ -207,8 +207,8 @@ def check_contents(path: Path) -> None:
         raise UsageError(f"{path} cannot be looked into: {error.strerror}.") from error
     if problems:
         raise UsageError(
-            f"{path} is not used: {', '.join(problems)}, where a run has a plain file or folder of its own. Links, pipes "
-            "and devices lead out of a run; remove them, or choose another folder."
+            f"{path} is not used: {', '.join(problems)}, where a run has a plain file or folder of its own. Links, "
+            "pipes and devices lead out of a run; remove them, or choose another folder."
         )
 
 
