@@ -214,27 +214,29 @@ def test_a_ray_cluster_without_a_head_ends_the_run_with_a_sentence_and_it_can_be
 # --- a compiler that is at work (F43) ---
 
 
-def compilers(pid):
-    """Processes of g++ under this one."""
-    names = {child: Path(f"/proc/{child}/comm") for child in descendants(pid)}
-    return [child for child, name in names.items() if name.exists() and name.read_text().startswith(("g++", "cc1plus"))]
+def compilers(pid, cache):
+    """Processes of g++ under this one that compile an update."""
+    starts = {child: Path(f"/proc/{child}/cmdline") for child in descendants(pid)}
+    words = {child: start.read_bytes().decode().split("\0") for child, start in starts.items() if start.exists()}
+    named = {child: Path(start[0]).name for child, start in words.items() if any(str(cache) in word for word in start)}
+    return [child for child, name in named.items() if name.startswith(("g++", "c++", "cc1plus"))]
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(unavailable() is not None, reason=f"no compiled updates here: {unavailable()}")
 def test_a_signal_while_an_update_is_compiled_ends_the_compiler_and_saves(started, tmp_path):
-    words = ["learning.mode=compiled", f"learning.cache={tmp_path / 'cache'}", "algo.rollout=16"]
-    run = started("local", *words)
-    wait_for(lambda: run.process.poll() is not None or compilers(run.process.pid), 120)
-    code, _, err = run.ended(run.send("SIGTERM"), 15.0)
+    cache = tmp_path / "cache"
+    run = started("local", "learning.mode=compiled", f"learning.cache={cache}", "algo.rollout=16")
+    wait_for(lambda: run.process.poll() is not None or compilers(run.process.pid, cache), 120)
+    code, _, err = run.ended(run.send("SIGTERM"))
     assert code == 143, err
     assert "Traceback" not in err
     told = run.summary()
     assert (told["status"], told["learning_mode"]) == ("preempted", "compiled")
     assert told["exact"].startswith("a signal came while update ")
     assert list((tmp_path / "run" / "checkpoints").glob(f"step-{told['steps']:012d}/COMMIT"))
-    run.leaves_nothing()
-    assert not list((tmp_path / "cache").rglob("*.cpp"))
+    wait_for(lambda: not any(map(alive, run.children)), 15)
+    assert not [path for path in cache.rglob("*") if path.suffix in (".cpp", ".so", ".o")]
 
 
 # --- workers that go at the same time as the run (a cluster that is taken away) ---

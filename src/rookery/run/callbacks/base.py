@@ -75,7 +75,7 @@ class Callbacks:
         self.wants_ended = self._wants("episodes")
         self._running: dict[tuple[int, int], Episode] = {}
         self._names = list(self._named())
-        self._heard: list[str] = []  # of a hook that another one broke: those before it
+        self._heard: dict[str, list[str]] = {}  # hook that somebody broke → those who had heard of it before
 
     def _wants(self, hook: str) -> bool:
         return any(getattr(type(callback), hook) is not getattr(Callback, hook) for callback in self.all)
@@ -86,11 +86,12 @@ class Callbacks:
 
     def once(self, hook: str, *args: Any) -> None:
         """The same for a hook that is owed: if one raises, only the rest is called in the resumed run."""
+        heard = self._heard.setdefault(hook, [])
         for name, callback in zip(self._names, self.all):
-            if name not in self._heard:
+            if name not in heard:
                 getattr(callback, hook)(*args)
-                self._heard.append(name)
-        self._heard = []
+                heard.append(name)
+        del self._heard[hook]
 
     def connect(self, pool: Any) -> None:
         """Hear of every step, if any callback asks for it."""
@@ -146,8 +147,9 @@ class Callbacks:
             }
             for (worker, env), e in self._running.items()
         }
+        heard = {hook: list(names) for hook, names in self._heard.items()}
         own = {name: callback.state() for name, callback in zip(self._names, self.all)}
-        return {"episodes": running, "own": own, "heard": list(self._heard)}
+        return {"episodes": running, "own": own, "heard": heard}
 
     def _named(self) -> Iterator[str]:
         """Callbacks by class and number, so that another one beside them takes nobody's state."""
@@ -158,7 +160,8 @@ class Callbacks:
             yield f"{name}#{seen[name]}"
 
     def restore(self, state: dict[str, Any]) -> None:
-        self._running, self._heard, own = {}, list(state["heard"]), dict(state["own"])
+        self._running, own = {}, dict(state["own"])
+        self._heard = {hook: list(names) for hook, names in state["heard"].items()}
         for key, e in state["episodes"].items():
             worker, env = (int(part) for part in key.split("."))
             self._running[worker, env] = Episode(

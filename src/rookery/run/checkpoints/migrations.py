@@ -60,7 +60,7 @@ def to_complete(state: dict[str, Any]) -> dict[str, Any]:
     gaps = {name: [] for name in players} | run.get("gaps", {})
     state["run"] = {"seating": {}, "added": {}, "owed": [], "record": {}, **run, "gaps": gaps}
     if "callbacks" in state:
-        state["callbacks"] = {"heard": [], **state["callbacks"]}
+        state["callbacks"] = {"heard": {}, **state["callbacks"]}
     state["players"] = {name: {part: _complete(saved) for part, saved in own.items()} for name, own in players.items()}
     if "meters" in state:
         clocks = {"phases": {"spent": {}}, "rates": {"seconds": 0.0, "counts": {}}}

@@ -86,10 +86,10 @@ class Cluster:
         """Notice that the head is gone: whoever waits for an answer of Ray's then would do so until Ray ends the
         process, without a word."""
         host, _, port = str(self.ray.get_runtime_context().gcs_address).rpartition(":")
-        seen = time.monotonic()
+        seen = math.inf  # never: from here it may be out of reach
         while not self._over.wait(LOOK):
-            with suppress(OSError):
-                socket.create_connection((host, int(port)), timeout=LOOK).close()
+            with suppress(OSError, ValueError):
+                socket.create_connection((host.strip("[]"), int(port)), timeout=LOOK).close()
                 seen = time.monotonic()
             if time.monotonic() - seen > GONE and not self._over.is_set():
                 end_with(
