@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from faults.commands import quick
-from faults.hostile import Attack, Outcome, edit, ended, reseal, surroundings
+from faults.hostile import GIVEN_UP, Attack, Outcome, edit, ended, reseal, surroundings
 from faults.sockets import is_local, knock, listening
 
 VICTIM = (*quick("dqn"), "--env", "CartPole-v1", "--out", "run")
@@ -172,8 +172,8 @@ def links() -> Iterator[Attack]:
 def strangers(attack: Attack, place: Path) -> Outcome:
     """Connect to whatever listens, as soon as it does, and claim to be one of them."""
     process, notes, held = attack.started(place), [], []
-    seen: set[tuple[str, int]] = set()
-    while not os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT):
+    seen, until = set(), time.monotonic() + GIVEN_UP
+    while time.monotonic() < until and not os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT):
         for address in listening(process.pid) - seen:
             seen.add(address)
             if not is_local(address):

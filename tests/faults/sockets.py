@@ -6,6 +6,7 @@ import ipaddress
 import os
 import socket
 import struct
+from collections import defaultdict
 from contextlib import suppress
 from pathlib import Path
 
@@ -13,24 +14,26 @@ LISTENING = "0A"
 Address = tuple[str, int]
 
 
-def processes(session: int) -> list[int]:
-    """Ids of all processes of a session."""
-    found = []
+def descendants(pid: int) -> list[int]:
+    """A process and all that it started, and those, as long as their parents live."""
+    children = defaultdict(list)
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with suppress(OSError):  # it ended
-            if int(stat.read_text().rpartition(")")[2].split()[3]) == session:
-                found.append(int(stat.parent.name))
-    return found
+            children[int(stat.read_text().rpartition(")")[2].split()[1])].append(int(stat.parent.name))
+    family = [pid]
+    for member in family:
+        family += children[member]
+    return family
 
 
-def listening(session: int) -> set[Address]:
-    """TCP addresses on which processes of a session listen."""
+def listening(pid: int) -> set[Address]:
+    """TCP addresses on which a process and its descendants listen."""
     owned = set()
-    for pid in processes(session):
+    for member in descendants(pid):
         with suppress(OSError):
-            for name in os.listdir(f"/proc/{pid}/fd"):
+            for name in os.listdir(f"/proc/{member}/fd"):
                 with suppress(OSError):
-                    owned.add(os.readlink(f"/proc/{pid}/fd/{name}"))
+                    owned.add(os.readlink(f"/proc/{member}/fd/{name}"))
     found = set()
     for table in ("tcp", "tcp6"):
         for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]:

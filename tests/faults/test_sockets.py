@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 from faults.commands import command, environment, summary
 from faults.hostile_cases import sockets, strangers
+from faults.sockets import is_local, listening
 from rookery.core.system.process import WorkerLost
 from rookery.learning.group.all_reduce import ReduceGroup
 
@@ -28,6 +31,13 @@ def test_strangers_at_the_sockets_of_a_run_change_not_a_bit(tmp_path: Path, name
     undisturbed, disturbed = summary(tmp_path / "alone"), summary(tmp_path / "new")
     assert disturbed["weights_sha256"] == undisturbed["weights_sha256"]
     assert disturbed["exact"] is undisturbed["exact"] is True
+
+
+@pytest.mark.slow
+def test_a_ray_that_is_started_here_listens_on_the_loopback_interface_alone(cluster: Any) -> None:
+    addresses = listening(os.getpid())
+    assert addresses  # Ray does listen
+    assert [address for address in addresses if not is_local(address)] == []
 
 
 def test_who_does_not_know_the_secret_is_found_out() -> None:
