@@ -211,7 +211,7 @@ def _presets_like(name: str, known: Iterable[str]) -> str:
     alike = sorted(known, key=lambda other: (-len(parts & set(other.split("-"))), len(other)))
     near = [*nearest(name, known), *difflib.get_close_matches(name.lower(), sorted(known), n=3), *alike]
     three = [repr(other) for other in dict.fromkeys(near)][:3]
-    return f" Did you mean {', '.join(three[:-1])} or {three[-1]}?"
+    return f" Did you mean {' or '.join(three)}?" if three else ""
 
 
 def did_you_mean(word: object, known: Iterable[str]) -> str:
