@@ -45,7 +45,8 @@ def check_goals(env: gymnasium.Env, report: Report, seed: int) -> None:
 def _compare(report: Report, name: str, judge: Judge, pair: tuple[Any, Any], info: Any, said: Any) -> None:
     """With the info of the step: that it can do without was tried before."""
     try:
-        again = float(np.ravel(judge(*(np.asarray(goal)[None] for goal in pair), [info]))[0])
+        achieved, desired = (np.asarray(goal)[None] for goal in pair)
+        again = float(np.ravel(judge(achieved, desired, [info]))[0])
     except Exception as error:
         raise Stop(f"{name} raised {type(error).__name__}: {error}{place(error)}") from error
     if not np.isclose(again, number(said), rtol=1e-4, atol=1e-6):

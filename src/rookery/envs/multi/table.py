@@ -266,9 +266,9 @@ class Table:
     def failed(
         self, what: BaseException | str, agent: str | None = None, actions: dict[str, Any] | None = None
     ) -> EnvError:
-        plain = isinstance(what, str | BadValue | NotFinite)
-        text = str(what) if plain else f"{type(what).__name__}: {what}{place(what)}"
-        if not plain:
+        text = str(what)
+        if not isinstance(what, str | BadValue | NotFinite):
+            text = f"{type(what).__name__}: {what}{place(what)}"
             log.error("%s: an env failed.%s%s", self.where(agent), SHOWN, own_code(what))
         shown = {
             name: act if isinstance(act, dict | tuple) else np.asarray(act).tolist()
