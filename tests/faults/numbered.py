@@ -40,6 +40,8 @@ class Numbered(gymnasium.Env):
 
     def step(self, action):
         if self.fails and self.fault and self._now():
+            if self.fault == "abnormal":
+                return None, np.nan, "nonsense", False, {"abnormal": True}
             self._fail()
         if self.seconds:
             time.sleep(self.seconds)

@@ -70,6 +70,17 @@ def test_an_env_that_raises_now_and_then_is_replaced_and_nothing_is_recorded_twi
             assert trainer.pool.metrics() == {"env/renewals": float(env.renewals)}
 
 
+@everywhere
+def test_a_step_that_the_env_calls_abnormal_is_a_hole_and_nothing_is_linked_across_it(mode):
+    with trainer_of(mode, fault="abnormal", share=0.02) as trainer:
+        found, env = recorded(trainer, 12), trainer.pool.collectors[0].env
+        assert env.renewals == 0  # the same env goes on with its next episode
+        assert found.ended > 5
+        if mode != "async":
+            assert "its info says that the step is abnormal" in trainer.exact()
+            assert 12 * 32 * 4 - 100 < found.count < 12 * 32 * 4 - 5  # one hole each, about 30
+
+
 def test_an_env_without_faults_has_no_holes_and_is_exact():
     with trainer_of("subprocess") as trainer:
         found = recorded(trainer, 3)

@@ -16,6 +16,7 @@ from rookery.envs.boundary import number
 from rookery.envs.faults import place
 
 GOALS = ("observation", "achieved_goal", "desired_goal")  # keys of a goal env's observation
+TRIED = 5  # pairs of goals
 Judge = Callable[[Any, Any, Any], Any]  # (achieved, desired, info) → reward, or whether it ends
 
 
@@ -35,28 +36,23 @@ def for_rows(name: str, judge: Judge, achieved: np.ndarray, desired: np.ndarray)
 
     It is taken as it is if it judges many goals as it judges each of them; an EnvError says that it can do neither.
     """
-    own, other = np.stack([achieved] * 5), np.stack([desired, achieved, desired, achieved, desired])
-    try:
-        rows = ByRow(judge)(own, other, _infos())
-        alone = None if np.isfinite(rows).all() else f"it gave {rows.tolist()}"
-    except Exception as error:  # noqa: BLE001  # the env's own code
-        rows, alone = np.zeros(0), f"{type(error).__name__}: {error}{place(error)}"
-    many, together = np.zeros(0, np.float32), None
-    try:
-        many = np.asarray(judge(own.copy(), other.copy(), _infos()), np.float32)
-        if many.shape != (5,) or not np.isfinite(many).all():
-            together = f"it gave {many.tolist()}"
-    except Exception as error:  # noqa: BLE001
-        together = f"{type(error).__name__}: {error}{place(error)}"
-    if together is None and (alone is not None or np.allclose(rows, many, rtol=1e-4, atol=1e-6)):
+    own, other = np.stack([achieved] * TRIED), np.stack([desired, achieved, desired, achieved, desired])
+    one, many = _tried(ByRow(judge), own, other), _tried(judge, own, other)
+    if not isinstance(many, str) and (isinstance(one, str) or np.allclose(one, many, rtol=1e-4, atol=1e-6)):
         return judge
-    if alone is None:
+    if not isinstance(one, str):
         return ByRow(judge)
     raise EnvError(
-        f"{name} of the env must judge goals of shape {np.shape(achieved)}, 5 of them at once or one by one, without "
-        f"infos (they are not stored). At once: {together}; one: {alone}. Let it return a finite number for every pair."
+        f"{name} of the env must judge goals of shape {np.shape(achieved)}, {TRIED} of them at once or one by one, "
+        f"without infos (they are not stored). At once: {many}; one: {one}. Let it return a finite number for every pair."
     )
 
 
-def _infos() -> list[dict[str, Any]]:
-    return [{} for _ in range(5)]
+def _tried(judge: Judge, achieved: np.ndarray, desired: np.ndarray) -> np.ndarray | str:
+    """The numbers that it gives, or what is wrong with them."""
+    try:
+        answer = np.asarray(judge(achieved.copy(), desired.copy(), [{} for _ in achieved]), np.float32)
+    except Exception as error:  # noqa: BLE001  # the env's own code
+        return f"{type(error).__name__}: {error}{place(error)}"
+    right = answer.shape == (TRIED,) and np.isfinite(answer).all()
+    return answer if right else f"it gave {answer.tolist()}"
