@@ -75,8 +75,8 @@ class Policy:
         """What `greedy=False` draws from, warm-up apart: a distribution of torch over the env's actions (choices
         counted from 0; a list of them for MultiDiscrete, one per part).
         """
-        describe_of = getattr(self.actor.rule, "distribution", None)
-        if describe_of is None:
+        drawn_from = getattr(self.actor.rule, "distribution", None)
+        if drawn_from is None:
             raise UsageError(
                 f"expected a policy that draws its actions, but the rule {type(self.actor.rule).__name__} adds noise "
                 "to one that it computes: there is only policy(obs).action, and policy.values(obs) to judge it"
@@ -87,7 +87,7 @@ class Policy:
         rows = 0 if one else slice(None)
         mask = mask_of(obs)
         parts = {name: tensor.cpu()[rows] for name, tensor in out.items()}
-        return describe_of(parts, self.actor.knobs, None if mask is None else mask.cpu()[rows])
+        return drawn_from(parts, self.actor.knobs, None if mask is None else mask.cpu()[rows])
 
     def module(self) -> nn.Module:
         """The networks that decide, as an ordinary module with weights of its own: tensors of observations [N, …] as
