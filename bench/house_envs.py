@@ -45,8 +45,8 @@ class DictCartPole:
 
     def step(self, actions: dict[str, Any]) -> tuple[dict[str, Any], ...]:
         obs, reward, terminated, truncated, info = self.env.step(actions["cart"])
-        flags = [{"cart": flag, "__all__": flag} for flag in (terminated, truncated)]
-        return {"cart": obs}, {"cart": reward}, *flags, {"cart": info}
+        ended = {"cart": terminated, "__all__": terminated}
+        return {"cart": obs}, {"cart": reward}, ended, {"cart": truncated, "__all__": truncated}, {"cart": info}
 
     def close(self) -> None:
         self.env.close()

@@ -240,8 +240,8 @@ def test_an_env_that_sleeps_is_the_bottleneck_and_workers_are_advised(two_cpus: 
     assert found.env_computing < 0.2
     workers = of(found, "env.workers=subprocess")
     assert workers.overrides[1] == "env.workers.processes=4"  # two CPUs, but sleep needs none
-    assert workers.predicted == pytest.approx(4, rel=0.25)
-    assert workers.measured >= 1.5
+    assert doctor.PROMISING < workers.predicted < 5  # 4 where nothing else runs; the equation itself is tested above
+    assert workers.measured > doctor.WORTH
     assert workers.advised
     assert workers.resume == "exact → exact"
     assert not of(found, "learning.learners=2").advised

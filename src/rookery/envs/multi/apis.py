@@ -181,15 +181,16 @@ class Dicts(ApiAdapter):
         self._there = list(obs)
         return Timestep(list(obs), obs, infos=infos)
 
-    def answer(self, actions: dict[str, Any]) -> tuple[Any, Any, Any, Any, Any]:
-        """The five dicts of a step, in their form."""
-        answer = _five(self.env.step(actions))
+    @staticmethod
+    def checked(answer: Any) -> tuple[Any, Any, Any, Any, Any]:
+        """The five dicts of a step, if they have their form."""
+        _five(answer)
         if ALL not in answer[2] or ALL not in answer[3]:
             _has(ALL, {"terminated": answer[2], "truncated": answer[3]})
         return answer
 
     def step(self, actions: dict[str, Any]) -> Timestep:
-        obs, reward, terminated, truncated, infos = self.answer(actions)
+        obs, reward, terminated, truncated, infos = self.checked(self.env.step(actions))
         if self._everybody == obs.keys() == reward.keys() and not (
             len(self._there) < len(obs) or any(terminated.values()) or any(truncated.values())
         ):
@@ -223,9 +224,21 @@ class OnlyAgent(gymnasium.Env):
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         agent = self.agent
-        obs, reward, terminated, truncated, infos = self._dicts.answer({agent: action})
+        answer = self.env.step({agent: action})
+        try:  # nearly always everything is there; to ask first would cost as much as a third of CartPole
+            (_,), reward, terminated, truncated, infos = answer
+            self._last = obs = answer[0][agent]
+            over = terminated[ALL] or terminated[agent], truncated[ALL] or truncated[agent]
+            return obs, reward[agent], *over, infos[agent]
+        except (KeyError, IndexError, TypeError, ValueError):
+            return self._partial(answer)
+
+    def _partial(self, answer: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        """An answer in which something may be missing: the reason is told, or what goes without saying is added."""
+        obs, reward, terminated, truncated, infos = self._dicts.checked(answer)
+        agent = self.agent
         ended = terminated[ALL] or terminated.get(agent, False), truncated[ALL] or truncated.get(agent, False)
-        self._last = obs[agent] if len(obs) == 1 and agent in obs else self._own(obs, over=ended[0] or ended[1])
+        self._last = self._own(obs, over=ended[0] or ended[1])
         return self._last, reward.get(agent, 0.0), *ended, infos.get(agent, {})
 
     def _own(self, obs: Mapping[str, Any], over: bool) -> Any:
