@@ -87,7 +87,9 @@ class ModelConfig(Section):
     normalise_obs: bool = False  # float observations to mean 0 and deviation 1, by running statistics, clipped at ±10
     layer_norm: bool = False  # normalise the features of every hidden and image layer before its activation (Ba 2016)
     init: Init = "default"  # of the weights; orthogonal: gain √2 in hidden layers, zero bias
-    convs: tuple[Conv, ...] = NATURE  # image layers: [channels, kernel, stride]; []: the pixels as a vector
+    convs: Literal["auto"] | tuple[Conv, ...] = (
+        "auto"  # image layers: [channels, kernel, stride]; auto: they fit the image; []: the pixels as a vector
+    )
     core: CoreConfig | None = None  # memory after the encoder, for algorithms that learn from sequences
     layers: tuple[Layer, ...] | None = (
         None  # in place of hidden and convs: [{type: linear, size: 64}, …]; see networks.md
@@ -172,6 +174,25 @@ class ModelConfig(Section):
         if self.kwargs and self.encoder is None:
             raise ValueError(f"model.kwargs={self.kwargs} would be ignored: they go to model.encoder, which is not set")
         return self
+
+
+def fitted(convs: Literal["auto"] | tuple[Conv, ...], sides: tuple[int, ...]) -> tuple[Conv, ...]:
+    """Image layers as they are given; for "auto" those of Mnih 2015 if something is left of an image with these sides,
+    else up to three of 3 × 3 with stride 2 that leave at least 3 × 3, else one of stride 1.
+    """
+    if convs != "auto":
+        return convs
+    if min(left(NATURE, sides)) > 0:
+        return NATURE
+    halving = [((32, 3, 2), (64, 3, 2), (64, 3, 2))[:count] for count in (3, 2, 1)]
+    return next((few for few in halving if min(left(few, sides)) >= 3), ((32, min(3, *sides), 1),))
+
+
+def left(convs: tuple[Conv, ...], sides: tuple[int, ...]) -> tuple[int, ...]:
+    """Sides of what these layers leave of an image; 0 or less: nothing."""
+    for _, kernel, stride in convs:
+        sides = tuple((side - kernel) // stride + 1 for side in sides)
+    return sides
 
 
 def _not_finite(value: Any, path: str = "kwargs") -> str | None:

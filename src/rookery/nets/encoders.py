@@ -23,8 +23,8 @@ from torch import Tensor, nn
 from rookery.core.errors import ConfigError
 from rookery.core.spec import Leaf, describe
 from rookery.core.tree import Tree
-from rookery.nets.config import ModelConfig
-from rookery.nets.layers import build_layers, feature_layers, image_layers
+from rookery.nets.config import ModelConfig, fitted
+from rookery.nets.layers import build_layers, feature_layers, image_layers, image_shape
 from rookery.nets.modules import ACTIVATIONS, HIDDEN_GAIN, mlp, orthogonal_
 from rookery.nets.normalise import normaliser_of, observation_of
 
@@ -74,19 +74,20 @@ class Pixels(nn.Module):
         super().__init__()
         self.shape = leaf.shape
         self.channels_first = leaf.shape[0] < leaf.shape[2]
-        channels, *sides = leaf.shape if self.channels_first else (leaf.shape[2], *leaf.shape[:2])
+        channels, *sides = image_shape(leaf)
         if config.layers is not None:
             self.layers, shape = build_layers(image_layers(config), (channels, *sides), config, name)
             self.out_features = math.prod(shape)
             return
         layers: list[nn.Module] = []
-        for n_out, kernel, stride in config.convs:
+        convs = fitted(config.convs, tuple(sides))
+        for n_out, kernel, stride in convs:
             sides = [(side - kernel) // stride + 1 for side in sides]
             if min(sides) < 1:
                 raise ConfigError(
-                    f"model.convs={_lists(config.convs)} is too much for {name} of shape {leaf.shape}: nothing is left "
-                    f"of the image after the layer {[n_out, kernel, stride]}. Use smaller kernels and strides, e.g. "
-                    "model.convs=[[16,3,1]], or model.convs=[] to see the pixels as a vector."
+                    f"model.convs={_lists(convs)} is too much for {name} of shape {leaf.shape}: nothing is left "
+                    f"of the image after the layer {[n_out, kernel, stride]}. Use smaller kernels and strides, "
+                    "model.convs=auto, which fits them to the image, or [] to see the pixels as a vector."
                 )
             layers.append(nn.Conv2d(channels, n_out, kernel, stride, device="cpu"))
             layers += [nn.LayerNorm((n_out, *sides), device="cpu")] if config.layer_norm else []

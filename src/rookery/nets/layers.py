@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from torch import nn
 
 from rookery.core.errors import ConfigError
-from rookery.core.spec import without_mask
+from rookery.core.spec import Leaf, without_mask
 from rookery.core.tree import Tree, leaves
 from rookery.nets.config import (
     BatchRenormLayer,
@@ -21,6 +21,7 @@ from rookery.nets.config import (
     LinearLayer,
     ModelConfig,
     NoisyLayer,
+    fitted,
 )
 from rookery.nets.modules import ACTIVATIONS, HIDDEN_GAIN, linear, orthogonal_
 from rookery.nets.noisy import noisy
@@ -41,6 +42,11 @@ def feature_layers(config: ModelConfig) -> Numbered:
     """Those that are applied to the features of the whole observation."""
     layers = list(enumerate(config.layers or ()))
     return [(i, layer) for i, layer in layers[len(image_layers(config)) :] if layer.type != "flatten"]
+
+
+def image_shape(leaf: Leaf) -> tuple[int, ...]:
+    """(channels, height, width) of an image, whichever end of its shape the channels are at: they are the fewer."""
+    return leaf.shape if leaf.shape[0] < leaf.shape[2] else (leaf.shape[2], *leaf.shape[:2])
 
 
 def build_layers(
@@ -89,8 +95,9 @@ def with_renorm(config: ModelConfig, obs_spec: Tree, norm: BatchRenormLayer) -> 
     """
     if config.layers is not None or config.encoder is not None:
         return config
-    images = any(leaf.is_image for leaf in leaves(without_mask(obs_spec))) and bool(config.convs)
-    convs = [ConvLayer(type="conv", channels=c, kernel=k, stride=s) for c, k, s in config.convs] if images else []
+    images = [image_shape(leaf) for leaf in leaves(without_mask(obs_spec)) if leaf.is_image and config.convs]
+    convs = fitted(config.convs, tuple(map(min, zip(*(sides for _, *sides in images))))) if images else ()
+    convolved = [ConvLayer(type="conv", channels=c, kernel=k, stride=s) for c, k, s in convs]
     hidden = [layer for size in config.hidden for layer in (LinearLayer(type="linear", size=size), norm)]
-    layers = (*convs, *([FlattenLayer(type="flatten")] if images else []), norm, *hidden)
+    layers = (*convolved, *([FlattenLayer(type="flatten")] if images else []), norm, *hidden)
     return config.model_copy(update={"layers": layers, "hidden": (), "convs": ()})

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from rookery import ConfigError, Experiment, UsageError, load_config
+from rookery.run.experiment.resume import check_same
 from rookery.run.limits import limit_reached
 
 SHORT = {"train.max_steps": 256, "algo.rollout": 16, "env.num": 2, "log.sinks": [], "eval.at_end": False}
@@ -77,3 +78,10 @@ def test_seconds_that_end_before_the_first_update_are_told():
     )
     assert limit_reached(train, 10, 1, 0, 6.0) == "train.max_seconds=5 reached"
     assert limit_reached(train, 10, 0, 0, 4.0) is None
+
+
+def test_image_layers_that_an_earlier_version_wrote_out_are_those_of_today() -> None:
+    made = lambda *words: load_config(algo="ppo", env="CartPole-v1", overrides=words)  # noqa: E731
+    check_same(made("model.convs=[[32,8,4],[64,4,2],[64,3,1]]"), made())
+    with pytest.raises(ConfigError, match=r"model.convs: 'auto' in the run, \[\[16, 3, 1\]\] now"):
+        check_same(made(), made("model.convs=[[16,3,1]]"))

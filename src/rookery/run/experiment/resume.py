@@ -37,6 +37,9 @@ CHANGEABLE = (
     "pool.gpus",
     "env.faults.",
 )
+REWORDED = {  # defaults that earlier versions wrote out, and the word for the same thing now
+    "model.convs": ([[32, 8, 4], [64, 4, 2], [64, 3, 1]], "auto"),
+}
 
 
 def resolve_config(
@@ -89,7 +92,11 @@ def _instance(thing: Any) -> str:
 
 def check_same(saved: Config, config: Config) -> None:
     """A resumed run may be longer or report elsewhere, but must be the same run."""
-    changed = {key: pair for key, pair in diff(saved, config).items() if not key.startswith(CHANGEABLE)}
+    changed = {
+        key: pair
+        for key, pair in diff(saved, config).items()
+        if not key.startswith(CHANGEABLE) and pair != REWORDED.get(".".join(key.split(".")[-2:]))
+    }
     if changed:
         lines = "\n".join(f"  {key}: {a!r} in the run, {b!r} now" for key, (a, b) in changed.items())
         raise ConfigError(
