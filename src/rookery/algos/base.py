@@ -6,17 +6,15 @@ A subclass is one file: equations in its docstring, a frozen config, networks, `
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal
 
 import numpy as np
-from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from rookery.acting.rules import Rule
 from rookery.algos.choice import instead, remembering
-from rookery.core.config.section import Section
+from rookery.algos.config import AlgoConfig, Positive, Share
 from rookery.core.errors import ConfigError
 from rookery.core.schedule import Schedule, until
 from rookery.core.spec import Leaf, describe, mask_of
@@ -24,43 +22,9 @@ from rookery.core.tree import Tree
 from rookery.data.replay.sequences import Window
 from rookery.learning.learner import Learner, Outputs
 from rookery.learning.optim import Optimiser
+from rookery.learning.torch_optim import chosen, eager_by_choice
 
-Positive = Annotated[int, Field(ge=1)]
-Share = Annotated[float, Field(ge=0, le=1)]
-
-
-class AlgoConfig(Section):
-    """What every algorithm's config has."""
-
-    name: str  # of the algorithm, as in `rookery list algos`
-    gamma: float = 0.99  # discount per env step
-
-    shares: ClassVar[tuple[str, ...]] = ()  # schedules whose values must lie in [0, 1]; all others must not be negative
-    # what the loop reads where an algorithm has no such option
-    absent: ClassVar[dict[str, Any]] = {
-        "n_step": 1,
-        "rollout": 1,
-        "minibatches": None,
-        "sequence": None,
-        "rescale": None,
-    }
-
-    def __getattr__(self, name: str) -> Any:
-        if name in AlgoConfig.absent:
-            return AlgoConfig.absent[name]
-        if name.startswith("_"):  # pydantic keeps private attributes elsewhere
-            return super().__getattr__(name)  # type: ignore[misc]
-        raise AttributeError(f"{type(self).__name__} has no option {name!r}")
-
-    @model_validator(mode="after")
-    def _schedules_in_range(self) -> Self:
-        for name, schedule in self:
-            if isinstance(schedule, Schedule):
-                high = 1.0 if name in self.shares else math.inf
-                if not all(0.0 <= value <= high for value in schedule.values):
-                    wanted = "between 0 and 1" if name in self.shares else "not negative"
-                    raise ValueError(f"algo.{name}: expected values that are {wanted}, got {schedule.values}")
-        return self
+__all__ = ["AlgoConfig", "Algorithm", "Positive", "Share", "most"]
 
 
 def most(limit: int | None, planned: int | None) -> int:
@@ -76,7 +40,7 @@ class Algorithm:
     store_kind: ClassVar[Literal["replay", "rollout"]]
     defaults: ClassVar[dict[str, Any]] = {}  # what this algorithm prefers in other sections of the config
     metrics: ClassVar[dict[str, str]] = {}  # metric → one sentence
-    actions: ClassVar[tuple[str, ...]] = ()  # kinds of action space it can act in
+    actions: ClassVar[tuple[str, ...]] = ()  # kinds of action space it can act in; nested: Dict and Tuple
     targets: dict[str, str] = {}  # target → the network it follows
     schedule: dict[str, int] = {"update": 1}  # named update → it runs at every n-th update
     eager_only: ClassVar[str | None] = None  # the reason why its update cannot be compiled
@@ -148,6 +112,15 @@ class Algorithm:
     def optimisers(self) -> dict[str, Optimiser]:
         """Which networks learn, and how."""
         raise TypeError(f"{type(self).__name__} defines no optimisers()")
+
+    def chosen(self, own: Optimiser) -> Optimiser:
+        """What the user wants in the place of one of `optimisers`."""
+        return chosen(own, self.config.optimiser, self.config.optimiser_options)
+
+    @classmethod
+    def not_compiled(cls, config: Any) -> str | None:
+        """The reason why the updates of this whole config cannot be compiled."""
+        return cls.eager_only or eager_by_choice(config.algo.optimiser)
 
     def knobs(self) -> dict[str, Schedule]:
         """Scheduled numbers, by name: `s.knob.name` in updates, `knobs["name"]` in rules.
