@@ -9,7 +9,6 @@ import numpy as np
 from rookery.acting.actor import Actor
 from rookery.acting.frames import Frames
 from rookery.core.batch.batch import Batch
-from rookery.core.spec import Leaf
 from rookery.core.tree import Tree, leaves, tree_map
 
 
@@ -27,15 +26,14 @@ class Policy:
         self._reset: Any = None  # rows that begin anew at the next call: True for all, or indices
 
     def __call__(self, batch: Any, *, greedy: bool = True) -> Batch:
-        """`batch.obs` [N, …] → Batch(action=[N, …]) as the env wants it."""
+        """`batch.obs` [N, …] → Batch(action=[N, …]) as the env wants it; the parts of a Tuple are called "0", "1", …"""
         obs = self.cast(batch["obs"])
         first = self._first(len(leaves(obs)[0]), batch.get("first", None))
         if self.actor.stack > 1:
             obs = self._stacked(obs, first)
         out = self.actor.act(obs, self.rng, first, greedy=greedy)
         action = self.actor.rule.to_env(out["action"])
-        if isinstance(self.action_spec, Leaf) and self.action_spec.start:
-            action = action + self.action_spec.start
+        action = tree_map(lambda leaf, x: x + leaf.start if leaf.start else x, self.action_spec, action)
         return Batch(action=action, **{k: v for k, v in out.items() if k not in ("action", "state")})
 
     def reset(self, seats: Any = None) -> None:

@@ -24,7 +24,7 @@ from rookery.algos.onpolicy import OnPolicy
 from rookery.core.schedule import Schedule
 from rookery.core.spec import mask_of
 from rookery.core.tree import Tree
-from rookery.equations.distributions import logp_entropy
+from rookery.equations.distributions import joint_logp_entropy
 from rookery.equations.policy import normalise
 from rookery.equations.rollouts import as_rows, as_sequences, judged
 from rookery.equations.value import mean_valid, squared
@@ -41,7 +41,7 @@ class A2CConfig(AlgoConfig):
     gamma: Share = 0.99  # discount per env step
     lam: Share = 1.0  # λ of the generalised advantage; 1: n-step returns
     lr: Schedule = Schedule(start=7e-4)  # learning rate
-    optimiser: Literal["rmsprop", "adam"] = "rmsprop"  # the paper's, or Adam
+    optimiser: str | None = "rmsprop"  # the paper's; or adam, sgd, any of torch.optim, module:Class
     rollout: Positive = 5  # env steps per env between updates
     value_cost: Annotated[float, Field(ge=0)] = 0.5  # weight c_V of the value loss
     entropy_bonus: Schedule = Schedule(start=0.01)  # weight c_H of the entropy
@@ -103,11 +103,11 @@ class A2C(OnPolicy):
         yield learner.step(learner.prepare(batch))
 
     def update(self, s: Any, b: Any) -> dict[str, Tensor]:
-        c, leaf = self.config, self.action_spec
+        c, spec = self.config, self.action_spec
 
         def loss(ac: Any) -> tuple[Tensor, dict[str, Tensor]]:
             params, value = ac.read(b)
-            logp, entropy = logp_entropy(leaf.kind, leaf.sizes, params, b.action, mask_of(b.obs))
+            logp, entropy = joint_logp_entropy(spec, params, b.action, mask_of(b.obs))
             policy = mean_valid(-b.advantage * logp, b.valid)
             critic, bonus = mean_valid(squared(value - b.target), b.valid), mean_valid(entropy, b.valid)
             aux = {"policy_loss": policy, "value_loss": critic, "entropy": bonus}

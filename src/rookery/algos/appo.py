@@ -25,7 +25,7 @@ from rookery.algos.onpolicy import OnPolicy
 from rookery.core.schedule import Schedule
 from rookery.core.spec import mask_of
 from rookery.core.tree import Tree
-from rookery.equations.distributions import logp_entropy
+from rookery.equations.distributions import joint_logp_entropy
 from rookery.equations.policy import clip_fraction, kl_estimate, normalise, ppo_policy_loss
 from rookery.equations.rollouts import as_rows, as_sequences, corrected, shuffled
 from rookery.equations.value import mean_valid, squared
@@ -114,8 +114,8 @@ class APPO(OnPolicy):
         """V-trace of the rollout [T, B] as rows [N], or as sequences [T, B] for a memory;
         `logp` becomes that of π_old.
         """
-        c, leaf = self.config, self.action_spec
-        logp, _ = logp_entropy(leaf.kind, leaf.sizes, s.ac.decide(b), b.action, mask_of(b.obs))
+        c, spec = self.config, self.action_spec
+        logp, _ = joint_logp_entropy(spec, s.ac.decide(b), b.action, mask_of(b.obs))
         rows = corrected(b, s.ac.judge(b), logp, c.gamma, c.rho_max, c.c_max)
         rows = self.curiosity.prepare(s, b, rows, lag=(logp - b.logp, c.rho_max, c.c_max))
         if c.normalise_advantage:
@@ -129,11 +129,11 @@ class APPO(OnPolicy):
                 yield learner.step(part)
 
     def update(self, s: Any, b: Any) -> dict[str, Tensor]:
-        c, leaf = self.config, self.action_spec
+        c, spec = self.config, self.action_spec
 
         def loss(ac: Any) -> tuple[Tensor, dict[str, Tensor]]:
             params, value = ac.read(b)
-            logp, entropy = logp_entropy(leaf.kind, leaf.sizes, params, b.action, mask_of(b.obs))
+            logp, entropy = joint_logp_entropy(spec, params, b.action, mask_of(b.obs))
             log_ratio = logp - b.logp
             policy = mean_valid(ppo_policy_loss(log_ratio, b.advantage, s.knob.clip, None), b.valid)
             critic, bonus = mean_valid(squared(value - b.target), b.valid), mean_valid(entropy, b.valid)

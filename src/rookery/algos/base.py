@@ -15,16 +15,22 @@ from torch import Tensor, nn
 from rookery.acting.rules import Rule
 from rookery.algos.choice import instead, remembering
 from rookery.algos.config import AlgoConfig, Positive, Share
+from rookery.algos.multi_discrete import Choices
 from rookery.core.errors import ConfigError
 from rookery.core.schedule import Schedule, until
 from rookery.core.spec import Leaf, describe, mask_of
-from rookery.core.tree import Tree
+from rookery.core.tree import Tree, leaves
 from rookery.data.replay.sequences import Window
 from rookery.learning.learner import Learner, Outputs
 from rookery.learning.optim import Optimiser
 from rookery.learning.torch_optim import chosen, eager_by_choice
 
-__all__ = ["AlgoConfig", "Algorithm", "Positive", "Share", "most"]
+__all__ = ["AlgoConfig", "Algorithm", "Positive", "Share", "kind_of", "most"]
+
+
+def kind_of(action_spec: Tree) -> str:
+    """Of a space of actions: that of its leaf; "nested" for a Dict or Tuple."""
+    return action_spec.kind if isinstance(action_spec, Leaf) else "nested"
 
 
 def most(limit: int | None, planned: int | None) -> int:
@@ -50,8 +56,10 @@ class Algorithm:
 
     def __init__(self, config: Any, obs_spec: Tree, action_spec: Tree, model: Any):
         self.config, self.obs_spec, self.action_spec, self.model = config, obs_spec, action_spec, model
-        kind = action_spec.kind if isinstance(action_spec, Leaf) else "nested"
-        if kind not in self.actions:
+        if isinstance(action_spec, Leaf):
+            self.choices = Choices(action_spec)  # of a discrete or multi-discrete action
+        kind = kind_of(action_spec)
+        if kind not in self.actions or not leaves(action_spec):
             raise ConfigError(
                 f"algo.name={self.name} acts in spaces of kind {' or '.join(self.actions)}, but the env's action space "
                 f"is {describe(action_spec)}: {instead(kind)} wrap the env."
@@ -65,22 +73,24 @@ class Algorithm:
         core = getattr(self.model, "core", None)
         if core is not None and self.recurrent == "no":
             problem = f"model.core is set, but algo.name={self.name} does not learn from sequences."
-            raise ConfigError(f"{problem} Use {remembering(self.action_spec.kind)}, or remove model.core.")
+            raise ConfigError(f"{problem} Use {remembering(kind_of(self.action_spec))}, or remove model.core.")
         if core is None and self.recurrent == "must":
             raise ConfigError(
                 f"algo.name={self.name} needs a memory: set model.core, e.g. model.core.kind=lstm model.core.size=64."
             )
 
     def _check_mask(self) -> None:
-        mask, leaf = mask_of(self.obs_spec), self.action_spec
+        mask, spec = mask_of(self.obs_spec), self.action_spec
         if mask is None:
             return
-        masked, wanted = leaf.kind in ("discrete", "multi_discrete"), (sum(leaf.sizes),)
-        if not masked or mask.shape != wanted:
+        wanted = (sum(leaf.choices for leaf in leaves(spec)),)
+        if isinstance(mask, dict) or not wanted[0] or mask.shape != wanted:
             broken = f"a mask has one entry per choice, {wanted} here. Mend the mask or rename the entry"
-            why = broken if masked else "only Discrete and MultiDiscrete actions can be masked. Rename the entry"
-            has = f"the observation has an `action_mask` of shape {mask.shape}"
-            raise ConfigError(f"{has}, but the action space is {describe(leaf)}: {why}.")
+            why = broken if wanted[0] else "only Discrete and MultiDiscrete actions can be masked. Rename the entry"
+            form = "with parts" if isinstance(mask, dict) else f"of shape {mask.shape}"
+            raise ConfigError(
+                f"the observation has an `action_mask` {form}, but the action space is {describe(spec)}: {why}."
+            )
 
     @classmethod
     def rules(cls, config: Any) -> list[str]:

@@ -16,7 +16,7 @@ class OnPolicy(Algorithm):
     """
 
     store_kind = "rollout"
-    actions = ("discrete", "multi_discrete", "multi_binary", "box")
+    actions = ("discrete", "multi_discrete", "multi_binary", "box", "nested")
     plain = True
 
     def __init__(self, config: Any, obs_spec: Tree, action_spec: Tree, model: Any):

@@ -28,7 +28,7 @@ from rookery.algos.onpolicy import OnPolicy
 from rookery.core.schedule import Schedule
 from rookery.core.spec import mask_of
 from rookery.core.tree import Tree
-from rookery.equations.distributions import logp_entropy
+from rookery.equations.distributions import joint_logp_entropy
 from rookery.equations.policy import clip_fraction, kl_estimate, normalise, ppo_policy_loss, ppo_value_loss
 from rookery.equations.rollouts import as_rows, as_sequences, judged, shuffled
 from rookery.equations.value import mean_valid
@@ -142,11 +142,11 @@ class PPO(OnPolicy):
                 return
 
     def update(self, s: Any, b: Any) -> dict[str, Tensor]:
-        c, leaf = self.config, self.action_spec
+        c, spec = self.config, self.action_spec
 
         def loss(ac: Any) -> tuple[Tensor, dict[str, Tensor]]:
             params, value = ac.read(b)
-            logp, entropy = logp_entropy(leaf.kind, leaf.sizes, params, b.action, mask_of(b.obs))
+            logp, entropy = joint_logp_entropy(spec, params, b.action, mask_of(b.obs))
             log_ratio = logp - b.logp
             policy = mean_valid(ppo_policy_loss(log_ratio, b.advantage, s.knob.clip, c.dual_clip), b.valid)
             critic = mean_valid(ppo_value_loss(value, b.value, b.target, c.value_clip), b.valid)
