@@ -51,6 +51,7 @@ class APPOConfig(AlgoConfig):
     entropy_bonus: Schedule = Schedule(start=0.0)  # weight c_H of the entropy
     normalise_advantage: bool = True  # to mean 0 and deviation 1 over the rollout
     log_std: float = 0.0  # initial log standard deviation of continuous actions
+    sde_every: Positive | None = None  # steps that noise stays one function of the state (gSDE); null: new in each
     shared: bool = False  # one encoder (and memory) for policy and value
     max_grad_norm: Annotated[float, Field(gt=0)] | None = 0.5  # norm to which gradients are clipped
     grad: GradConfig = GradConfig()  # further limit of gradients
@@ -97,7 +98,8 @@ class APPO(OnPolicy):
 
     def networks(self) -> dict[str, nn.Module]:
         c = self.config
-        ac = ActorCritic(self.obs_spec, self.action_spec, self.model, shared=c.shared, log_std=c.log_std)
+        options = {"shared": c.shared, "log_std": c.log_std, "state_dependent": c.sde_every is not None}
+        ac = ActorCritic(self.obs_spec, self.action_spec, self.model, **options)
         return {"ac": ac} | self.curiosity.networks()
 
     def optimisers(self) -> dict[str, Optimiser]:

@@ -23,6 +23,7 @@ class AlgoConfig(Section):
     gamma: float = 0.99  # discount per env step
     optimiser: str | None = None  # adam, rmsprop, sgd, any of torch.optim or module:Class; null: the algorithm's own
     optimiser_options: dict[str, Any] = {}  # options of the optimiser, besides the learning rate
+    normalise_reward: bool = False  # learn from rewards divided by the running deviation of the return, within ±10
 
     shares: ClassVar[tuple[str, ...]] = ()  # schedules whose values must lie in [0, 1]; all others must not be negative
     # what the loop reads where an algorithm has no such option

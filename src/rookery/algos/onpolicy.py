@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from rookery.acting.noise import StateDependentGaussian
 from rookery.acting.rules import Rule, rule_for
-from rookery.algos.base import Algorithm
+from rookery.algos.base import Algorithm, kind_of
 from rookery.algos.curiosity import Curiosity
+from rookery.core.errors import ConfigError
+from rookery.core.spec import describe
 from rookery.core.tree import Tree
 
 
@@ -22,6 +25,20 @@ class OnPolicy(Algorithm):
     def __init__(self, config: Any, obs_spec: Tree, action_spec: Tree, model: Any):
         super().__init__(config, obs_spec, action_spec, model)
         self.curiosity = Curiosity(config.curiosity, obs_spec, action_spec, model)
+        if self.sde_every is not None and kind_of(action_spec) != "box":
+            raise ConfigError(
+                f"algo.sde_every={self.sde_every} is noise of continuous actions, but the env's action space is "
+                f"{describe(action_spec)}. Set algo.sde_every=null."
+            )
+
+    @property
+    def sde_every(self) -> int | None:
+        """Steps for which exploration is one function of the state; None: noise of its own in every step."""
+        return getattr(self.config, "sde_every", None)
 
     def rule(self, column: int = 0, columns: int | None = None) -> Rule:
-        return rule_for(self.action_spec)
+        return (
+            rule_for(self.action_spec)
+            if self.sde_every is None
+            else StateDependentGaussian(self.action_spec, self.sde_every)
+        )

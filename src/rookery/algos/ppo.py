@@ -56,6 +56,7 @@ class PPOConfig(AlgoConfig):
     normalise_advantage: bool = True  # to mean 0 and deviation 1 over the rollout
     target_kl: Annotated[float, Field(gt=0)] | None = None  # estimate of KL(old ‖ new) that ends the epochs early
     log_std: float = 0.0  # initial log standard deviation of continuous actions
+    sde_every: Positive | None = None  # steps that noise stays one function of the state (gSDE); null: new in each
     shared: bool = False  # one encoder (and memory) for policy and value
     sequence: Positive | None = None  # rows per sequence of a policy with memory (model.core); null: the whole rollout
     max_grad_norm: Annotated[float, Field(gt=0)] | None = 0.5  # norm to which gradients are clipped
@@ -109,7 +110,8 @@ class PPO(OnPolicy):
 
     def networks(self) -> dict[str, nn.Module]:
         c = self.config
-        ac = ActorCritic(self.obs_spec, self.action_spec, self.model, shared=c.shared, log_std=c.log_std)
+        options = {"shared": c.shared, "log_std": c.log_std, "state_dependent": c.sde_every is not None}
+        ac = ActorCritic(self.obs_spec, self.action_spec, self.model, **options)
         return {"ac": ac} | self.curiosity.networks()
 
     def optimisers(self) -> dict[str, Optimiser]:
