@@ -24,7 +24,7 @@ NEW = (
     "# {name}\n\n<!-- generated: algorithm-{name} -->\n<!-- end: algorithm-{name} -->\n\n"
     "<!-- generated: measured-{name} -->\n<!-- end: measured-{name} -->\n"
 )
-KINDS = {"box": "continuous"}  # kind of action space → its usual word
+KINDS = {"box": "continuous", "nested": "Dict and Tuple"}  # kind of action space → its usual word
 MEMORY = {"no": "", "may": "optional", "must": "yes"}
 
 

@@ -15,6 +15,7 @@ from rookery.acting.rules import (
     Categorical,
     EpsilonGreedy,
     Gaussian,
+    Joint,
     SquashedGaussian,
     draw,
     legal,
@@ -22,7 +23,8 @@ from rookery.acting.rules import (
 )
 from rookery.core.errors import ConfigError
 from rookery.core.spec import Leaf, spec_of
-from rookery.equations.distributions import logp_entropy
+from rookery.core.tree import flatten, tree_map
+from rookery.equations.distributions import joint_logp_entropy, logp_entropy
 
 
 def rng(seed=0):
@@ -179,8 +181,7 @@ def test_the_rule_fits_the_action_space():
     assert isinstance(rule_for(spec_of(spaces.MultiDiscrete([2, 3]))), Categorical)
     assert isinstance(rule_for(spec_of(spaces.MultiBinary(3))), Bernoulli)
     assert isinstance(rule_for(spec_of(spaces.Box(-1, 1, (1,)))), Gaussian)
-    with pytest.raises(ConfigError, match="Flatten"):
-        rule_for(spec_of(spaces.Dict({"a": spaces.Discrete(2)})))
+    assert isinstance(rule_for(spec_of(spaces.Dict({"a": spaces.Discrete(2)}))), Joint)
 
 
 def test_the_behaviour_density_equals_the_learners():
@@ -201,6 +202,45 @@ def test_the_behaviour_density_equals_the_learners():
         tensors = {key: torch.from_numpy(value) for key, value in out.items()}
         logp, _ = logp_entropy(leaf.kind, leaf.sizes, tensors, torch.from_numpy(acted["action"]))
         assert acted["logp"] == pytest.approx(logp.numpy(), rel=1e-4, abs=1e-5), space
+
+
+PARTS = spaces.Dict({
+    "arm": spaces.Tuple((spaces.Box(-1, 1, (2,)), spaces.MultiBinary(3))),
+    "go": spaces.Discrete(3),
+    "pair": spaces.MultiDiscrete([2, 2]),
+})  # fmt: skip
+
+
+def outputs_of_parts(rows, generator):
+    widths = {"arm/0/mean": 2, "arm/0/log_std": 2, "arm/1/logits": 3, "go/logits": 3, "pair/logits": 4}
+    return {name: generator.normal(size=(rows, width)).astype(np.float32) for name, width in widths.items()}
+
+
+def test_each_part_of_a_dict_acts_by_its_own_rule_and_their_densities_multiply():
+    spec, generator = spec_of(PARTS), rng(4)
+    rule, out = rule_for(spec), outputs_of_parts(50, rng(5))
+    mask = np.tile(np.array([0, 1, 0, 1, 1, 0, 1]), (50, 1))  # go: only 1; pair: all, and only 1
+    acted = rule(out, generator, {}, mask, False)
+    action = acted["action"]
+    shapes = {path: x.shape for path, x in flatten(action).items()}
+    assert shapes == {"arm/0": (50, 2), "arm/1": (50, 3), "go": (50,), "pair": (50, 2)}
+    assert set(action["go"].tolist()) == set(action["pair"][:, 1].tolist()) == {1}
+    assert set(action["pair"][:, 0].tolist()) == {0, 1}
+    tensors = {key: torch.from_numpy(value) for key, value in out.items()}
+    logp, _ = joint_logp_entropy(spec, tensors, tree_map(torch.from_numpy, action), torch.from_numpy(mask))
+    assert acted["logp"] == pytest.approx(logp.numpy(), rel=1e-4, abs=1e-5)
+    clipped = rule.to_env(action)
+    assert np.abs(action["arm"]["0"]).max() > 1 == np.abs(clipped["arm"]["0"]).max()
+    assert all(np.array_equal(clipped[key], action[key]) for key in ("go", "pair"))
+    assert tree_map(np.shape, rule.from_env(clipped)) == tree_map(np.shape, action)
+
+
+def test_the_greedy_action_of_parts_is_that_of_each():
+    out = outputs_of_parts(4, rng(6))
+    action = rule_for(spec_of(PARTS))(out, None, {}, None, True)["action"]
+    assert np.array_equal(action["arm"]["0"], out["arm/0/mean"])
+    assert np.array_equal(action["go"], out["go/logits"].argmax(-1))
+    assert np.array_equal(action["arm"]["1"], (out["arm/1/logits"] > 0).astype(np.int8))
 
 
 def everywhere(low: float, high: float) -> Leaf:

@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from gymnasium import spaces
 from torch import Tensor, distributions
 
+from rookery.core.spec import spec_of
 from rookery.equations.distributions import (
     bernoulli_entropy,
     bernoulli_logp,
     categorical,
     categorical_entropy,
     categorical_logp,
+    divergence,
     gaussian_entropy,
     gaussian_logp,
+    joint_divergence,
+    joint_logp_entropy,
     legal,
     logp_entropy,
     masked_logits,
@@ -264,3 +271,60 @@ def test_logp_entropy_serves_every_kind_of_action_in_the_shape_of_its_space() ->
         for x, y in zip(got, expected, strict=True):
             assert x.shape == (4,)
             assert torch.equal(x, y)
+
+
+PARTS = spec_of(spaces.Dict({
+    "aim": spaces.Tuple((spaces.Box(-9, 9, (1,), np.float32), spaces.MultiBinary(1))),
+    "go": spaces.Discrete(2),
+    "pair": spaces.MultiDiscrete([2, 2]),
+}))  # fmt: skip
+
+
+def parts(size: int) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
+    """Parameters and actions of `size` equal rows; logits log 3 and 0 are probabilities ¾ and ¼."""
+    log3 = math.log(3.0)
+    params = {
+        "aim/0/mean": torch.zeros(size, 1),
+        "aim/0/log_std": torch.zeros(size, 1),
+        "aim/1/logits": torch.full((size, 1), log3),
+        "go/logits": torch.tensor([log3, 0.0]).expand(size, 2),
+        "pair/logits": torch.tensor([0.0, log3, 0.0, 0.0]).expand(size, 4),
+    }
+    aim = {"0": torch.ones(size, 1), "1": torch.ones(size, 1, dtype=torch.int8)}
+    action = {"aim": aim, "go": torch.ones(size, dtype=torch.int64), "pair": torch.tensor([[1, 0]]).expand(size, 2)}
+    return params, action
+
+
+def test_the_parts_of_an_action_are_independent_so_log_probabilities_and_entropies_add_up_by_hand() -> None:
+    params, action = parts(3)
+    logp, entropy = joint_logp_entropy(PARTS, params, action)
+    half_log = 0.5 * math.log(2 * math.pi)
+    # 1 of N(0, 1): −½ − ½ log 2π;  the bit: ¾;  go = 1: ¼;  the pair: ¾ · ½
+    assert logp.tolist() == pytest.approx([-0.5 - half_log + math.log(0.75 * 0.25 * 0.75 * 0.5)] * 3)
+    coin = -(0.75 * math.log(0.75) + 0.25 * math.log(0.25))
+    assert entropy.tolist() == pytest.approx([0.5 + half_log + 3 * coin + math.log(2.0)] * 3)
+
+
+def test_the_mask_of_a_dict_of_actions_holds_those_of_its_choices_side_by_side() -> None:
+    params, action = parts(1)
+    mask = torch.tensor([[0, 1, 1, 1, 1, 0]])  # go: only 1;  pair: all, and only 0
+    logp, entropy = joint_logp_entropy(PARTS, params, action, mask)
+    half_log, coin = 0.5 * math.log(2 * math.pi), -(0.75 * math.log(0.75) + 0.25 * math.log(0.25))
+    assert logp.item() == pytest.approx(-0.5 - half_log + math.log(0.75 * 1.0 * 0.75 * 1.0))
+    assert entropy.item() == pytest.approx(0.5 + half_log + 2 * coin)
+
+
+def test_divergences_of_parts_add_up_and_one_leaf_is_a_space_of_its_own() -> None:
+    old, _ = parts(2)
+    new = {name: torch.zeros_like(x) for name, x in old.items()}
+    new["aim/0/mean"] = torch.ones(2, 1)
+    # Gaussian moved by 1: ½;  three coins from ¾ to ½: ¾ log 3/2 + ¼ log ½ each
+    coin = 0.75 * math.log(1.5) + 0.25 * math.log(0.5)
+    assert joint_divergence(PARTS, old, new).tolist() == pytest.approx([0.5 + 3 * coin] * 2)
+    leaf, logits, one = PARTS["go"], old["go/logits"], torch.tensor([0, 1])
+    for x, y in zip(joint_logp_entropy(leaf, {"logits": logits}, one), categorical(logits, one), strict=True):
+        assert torch.equal(x, y)
+    assert torch.equal(
+        joint_divergence(leaf, {"logits": logits}, {"logits": new["go/logits"]}),
+        divergence("discrete", (2,), {"logits": logits}, {"logits": new["go/logits"]}),
+    )

@@ -11,9 +11,11 @@ from typing import Any
 
 import pytest
 import torch
+from gymnasium import spaces
 from torch import Tensor
 from torch.fx.experimental.proxy_tensor import make_fx
 
+from rookery.core.spec import spec_of
 from rookery.equations import distributional as q
 from rookery.equations import distributions as d
 from rookery.equations import policy as p
@@ -21,6 +23,7 @@ from rookery.equations import td as t
 from rookery.equations import value as v
 
 N, A, SIZES = 12, 5, (2, 3)
+PARTS = spec_of(spaces.Dict({"a": spaces.MultiDiscrete(SIZES), "b": spaces.Box(-9, 9, (A,))}))
 
 
 def batch(seed: int) -> dict[str, Tensor]:
@@ -91,6 +94,17 @@ LOSSES: dict[str, Loss] = {
     "divergence": lambda b: d.divergence("multi_discrete", SIZES, {"logits": b.y}, {"logits": b.x}, b.mask),
     "bernoulli_divergence": lambda b: d.bernoulli_divergence(b.y, b.x),
     "gaussian_divergence": lambda b: d.gaussian_divergence(b.y, b.x, b.x * 2, b.y),
+    "joint_divergence": lambda b: d.joint_divergence(
+        PARTS,
+        {"a/logits": b.y, "b/mean": b.y, "b/log_std": b.x},
+        {"a/logits": b.x, "b/mean": b.x, "b/log_std": b.y},
+        b.mask,
+    ),
+    "joint_logp_entropy": lambda b: sum(
+        d.joint_logp_entropy(
+            PARTS, {"a/logits": b.x, "b/mean": b.x, "b/log_std": b.y}, {"a": b.heads, "b": b.y * 2}, b.mask
+        )
+    ),
     "logp_entropy": lambda b: sum(d.logp_entropy("multi_discrete", SIZES, {"logits": b.x}, b.heads, b.mask)),
 }
 

@@ -136,6 +136,8 @@ def test_the_same_command_in_a_new_home_goes_on_with_its_run(cli: Cli, foreign: 
         (["env.eval_wrappers=[{name: 'gymnasium.wrappers:RecordVideo', kwargs: {video_folder: x}}]"], "RecordVideo"),
         (["model.encoder=torch.hub:load"], "model.encoder=torch.hub:load"),
         (["players={a: {model: {encoder: 'torch.hub:load'}}}"], "players.a.model.encoder=torch.hub:load"),
+        (["model.core={kind: 'leaves_mark:Core'}"], "model.core.kind=leaves_mark:Core"),
+        (["algo.optimiser=leaves_mark:Own"], "algo.optimiser=leaves_mark:Own"),
         (["import=[leaves_mark]"], "import=leaves_mark"),
         (["env.id=leaves_mark:CartPole-v1"], "env.id=leaves_mark:CartPole-v1"),
     ],

@@ -116,6 +116,12 @@ def test_nested_observations_are_seen_whole(algo):
     assert greedy_return(trained(algo, "ProbeNested", train={"max_steps": 10_240})) >= 0.9
 
 
+@pytest.mark.matrix
+@ALL
+def test_all_parts_of_a_dict_of_actions_are_learnt(algo):
+    assert greedy_return(trained(algo, "ProbeParts", train={"max_steps": 20_480})) >= 0.9
+
+
 def test_reinforce_needs_no_baseline():
     assert greedy_return(trained("reinforce", "ProbeObsAction", algo={"baseline": False})) >= 0.95
 

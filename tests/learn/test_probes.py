@@ -93,6 +93,10 @@ MEMORY = {
         "train": {"max_steps": 4_800},
     },
 }
+MEMORY["ppo-gtrxl"] = {
+    **MEMORY["ppo-lstm"],
+    "model": {"hidden": [16], "core": {"kind": "gtrxl", "size": 16, "heads": 2, "layers": 1, "memory": 4}},
+}
 SETTINGS |= MEMORY
 
 
@@ -194,8 +198,15 @@ def test_nested_observations_are_seen_whole(algo):
     assert greedy_return(trained(algo, "Nested", train={"max_steps": 1_500 if algo == "dqn" else 8_000})) >= 0.9
 
 
-def test_two_choices_at_once_are_both_learnt():
-    assert greedy_return(trained("ppo", "MultiDiscrete", train={"max_steps": 10_240})) >= 0.95
+@pytest.mark.parametrize("algo", ["ppo", "dqn"])
+def test_two_choices_at_once_are_both_learnt(algo):
+    assert (
+        greedy_return(trained(algo, "MultiDiscrete", train={"max_steps": 10_240 if algo == "ppo" else 1_500})) >= 0.95
+    )
+
+
+def test_all_parts_of_a_dict_of_actions_are_learnt():
+    assert greedy_return(trained("ppo", "Parts", train={"max_steps": 15_360})) >= 0.95
 
 
 @pytest.mark.parametrize("probe", ["Action", "ObsAction"])

@@ -13,6 +13,7 @@ from rookery.core.rng import seeded
 from rookery.core.spec import spec_of
 from rookery.core.tree import tree_map
 from rookery.nets import ModelConfig, build_encoder, observation_of
+from rookery.nets.config import NATURE
 
 RAW = ModelConfig(hidden=())
 SMALL = ModelConfig(hidden=(5,), convs=((4, 3, 2), (3, 2, 1)))
@@ -142,6 +143,36 @@ def test_the_classic_layers_give_3136_features_of_84_by_84():
     assert build_encoder(spec_of(spaces.Box(0, 255, (4, 84, 84), np.uint8)), RAW).out_features == 64 * 7 * 7
 
 
+@pytest.mark.parametrize(("sides", "convs"), [
+    ((84, 84), NATURE),
+    ((36, 36), NATURE),                              # 36 → 8 → 3 → 1
+    ((35, 90), ((32, 3, 2), (64, 3, 2), (64, 3, 2))),  # 35 → 17 → 8 → 3
+    ((20, 20), ((32, 3, 2), (64, 3, 2))),            # 20 → 9 → 4, and then 1
+    ((10, 10), ((32, 3, 2),)),                       # 10 → 4
+    ((7, 7), ((32, 3, 2),)),                         # 7 → 3
+    ((6, 9), ((32, 3, 1),)),                         # 6 → 2 would be less than 3
+    ((2, 8), ((32, 2, 1),)),
+])  # fmt: skip
+def test_automatic_layers_are_the_classic_ones_where_they_fit_and_smaller_ones_else(sides, convs):
+    space = spec_of(spaces.Box(0, 255, (*sides, 1), np.uint8))
+    with seeded(0):
+        automatic = build_encoder(space, ModelConfig())
+    with seeded(0):
+        written = build_encoder(space, ModelConfig(convs=convs))
+    image = torch.randint(0, 256, (2, *sides, 1), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    assert torch.equal(automatic(image), written(image))
+    layers = [part for part in automatic.modules() if isinstance(part, nn.Conv2d)]
+    assert [(part.out_channels, part.kernel_size[0], part.stride[0]) for part in layers] == list(convs)
+
+
+def test_each_image_of_an_observation_gets_layers_that_fit_it():
+    space = spaces.Dict(
+        {"far": spaces.Box(0, 255, (64, 64, 3), np.uint8), "near": spaces.Box(0, 255, (20, 20, 3), np.uint8)}
+    )
+    encoder = build_encoder(spec_of(space), RAW)
+    assert encoder.out_features == 64 * 4 * 4 + 64 * 4 * 4  # 64 → 15 → 6 → 4;  20 → 9 → 4
+
+
 def test_equal_seeds_give_equal_weights_and_the_callers_generator_is_untouched():
     before = torch.random.get_rng_state()
     weights = []
@@ -183,10 +214,10 @@ def test_everything_is_created_on_the_cpu_whatever_the_default_device():
 
 
 @pytest.mark.parametrize(("space", "config", "message"), [
-    (spaces.Box(0, 255, (10, 10, 3), np.uint8), ModelConfig(),
+    (spaces.Box(0, 255, (10, 10, 3), np.uint8), ModelConfig(convs=NATURE),
         r"model.convs=\[\[32, 8, 4\].*the image of shape \(10, 10, 3\).*after the layer \[64, 4, "
-        r"2\].*model.convs=\[\]"),
-    (spaces.Dict({"cam": spaces.Box(0, 255, (4, 4, 3), np.uint8)}), ModelConfig(), "the image 'cam'"),
+        r"2\].*model.convs=auto"),
+    (spaces.Dict({"cam": spaces.Box(0, 255, (4, 4, 3), np.uint8)}), ModelConfig(convs=NATURE), "the image 'cam'"),
     (spaces.Box(-1, 1, (0,)), ModelConfig(), "nothing for a network to see"),
     (spaces.Dict({"action_mask": spaces.MultiBinary(2)}), ModelConfig(),
         "nothing for a network to see but its action mask"),

@@ -7,6 +7,8 @@ from gymnasium import spaces
 from pydantic import ValidationError
 from torch import nn
 
+from learning.toys import distance
+from rookery import Trainer
 from rookery.core.config.yaml import read_file
 from rookery.core.errors import ConfigError
 from rookery.core.rng import seeded
@@ -181,3 +183,107 @@ def test_layers_replace_what_a_preset_says_and_can_be_taken_back():
 def test_mistakes_are_told_with_their_key(text, message):
     with pytest.raises(ConfigError, match=f"(?s){message}"):
         config(f"model.layers={text}")
+
+
+# --- blocks ---
+
+
+def test_a_residual_block_adds_what_its_two_layers_give_by_hand():
+    encoder = build_encoder(spec_of(spaces.Box(-9, 9, (2,))), ModelConfig(layers=[{"type": "residual", "inner": 1}]))
+    (block,) = encoder.hidden
+    with torch.no_grad():
+        block.first.weight[:], block.first.bias[:] = torch.tensor([[1.0, 1.0]]), torch.tensor([-1.0])
+        block.second.weight[:], block.second.bias[:] = torch.tensor([[2.0], [0.0]]), torch.tensor([0.0, 0.5])
+    # relu: (3, 0) → 3 − 1 = 2 → (4, 0.5) beside x
+    assert encoder(torch.tensor([[3.0, -4.0]])).tolist() == [[7.0, -3.5]]
+
+
+def test_pools_and_residual_blocks_of_images_keep_or_halve_the_sides():
+    layers = [CONVS[0], {"type": "pool", "kernel": 2}, {"type": "residual"}, FLATTEN, {"type": "residual"}]
+    encoder = build_encoder(spec_of(IMAGE), ModelConfig(layers=layers))
+    assert kinds(encoder.images[0].layers) == ["Conv2d", "ReLU", "MaxPool2d", "Residual"]  # its activation is inside
+    assert encoder.out_features == 4 * 2 * 2  # 12 × 10 → 5 × 4 → 2 × 2
+    assert encoder(torch.zeros(3, 2, 12, 10, 3, dtype=torch.uint8)).shape == (3, 2, 16)
+    alone = ModelConfig(layers=[{"type": "pool", "kernel": 2, "how": "mean"}, FLATTEN])
+    image = torch.tensor([[0, 51], [102, 255]], dtype=torch.uint8).reshape(1, 2, 2, 1)
+    mean = build_encoder(spec_of(spaces.Box(0, 255, (2, 2, 1), np.uint8)), alone)
+    assert mean(image).item() == pytest.approx((0 + 51 + 102 + 255) / 4 / 255)
+
+
+def test_a_transformer_block_is_torchs_with_learned_places():
+    config = ModelConfig(layers=[{"type": "transformer", "tokens": 3, "heads": 2}])
+    (block,) = build_encoder(spec_of(spaces.Box(-9, 9, (12,))), config).hidden
+    theirs = nn.TransformerEncoderLayer(4, 2, 16, dropout=0.0, batch_first=True, norm_first=True)
+    pairs = {
+        "self_attn.in_proj": block.read, "self_attn.out_proj": block.out, "linear1": block.wide,
+        "linear2": block.narrow, "norm1": block.norm, "norm2": block.norm_after,
+    }  # fmt: skip
+    state = {}
+    for name, layer in pairs.items():
+        join = "_" if name.endswith("in_proj") else "."
+        state |= {f"{name}{join}weight": layer.weight, f"{name}{join}bias": layer.bias}
+    theirs.load_state_dict(state)
+    x = torch.randn(2, 5, 12)
+    wanted = theirs((x.unflatten(-1, (3, 4)) + block.place).flatten(0, 1)).reshape(2, 5, 12)
+    assert torch.allclose(block(x), wanted, atol=1e-5)
+
+
+def test_the_places_of_an_image_attend_to_one_another():
+    layers = [CONVS[0], {"type": "transformer", "heads": 2}, FLATTEN]
+    encoder = build_encoder(spec_of(IMAGE), ModelConfig(layers=layers))
+    assert encoder.out_features == 4 * 5 * 4
+    image = torch.zeros(1, 12, 10, 3, dtype=torch.uint8)
+    other = image.clone()
+    other[0, :3, :3] = 255  # only the first window of the convolution sees it
+    change = (encoder(image) - encoder(other)).reshape(4, 20).abs().amax(0)
+    assert (change > 0).all()
+
+
+def test_discrete_observations_become_learned_vectors():
+    space = spaces.Dict({"kind": spaces.Discrete(3), "pair": spaces.MultiDiscrete([2, 4]), "x": VECTOR})
+    encoder = build_encoder(spec_of(space), ModelConfig(layers=[{"type": "embedding", "size": 5}]))
+    assert encoder.out_features == 5 + 2 * 5 + 3
+    assert [tuple(table.weight.shape) for part in encoder.embeddings for table in part.tables] == [
+        (3, 5),
+        (2, 5),
+        (4, 5),
+    ]
+    obs = {"kind": torch.tensor([2]), "pair": torch.tensor([[1, 3]]), "x": torch.zeros(1, 3)}
+    tables = [table for part in encoder.embeddings for table in part.tables]
+    wanted = torch.cat([tables[0].weight[2], tables[1].weight[1], tables[2].weight[3], torch.zeros(3)])
+    assert torch.equal(encoder(obs)[0], wanted)
+
+
+@pytest.mark.parametrize(("space", "layers", "message"), [
+    (VECTOR, [{"type": "embedding", "size": 2}], "has an embedding, but the observation .* has no Discrete"),
+    (VECTOR, [{"type": "transformer"}], r"model.layers.0: tokens=None must cut the 3 features into equal parts"),
+    (VECTOR, [{"type": "transformer", "tokens": 3, "heads": 2}], r"model.layers.0: heads=2 must divide the 1 numbers"),
+    (IMAGE, [CONVS[0], {"type": "transformer", "tokens": 2}, FLATTEN], r"model.layers.1: tokens=2 would be ignored"),
+    (IMAGE, [{"type": "pool", "kernel": 11}, FLATTEN], r"nothing is left of the image after kernel=11, stride=11"),
+    (IMAGE, [{"type": "pool", "kernel": 2, "padding": 2}, FLATTEN], r"padding=2 is more than half of kernel=2"),
+])  # fmt: skip
+def test_blocks_that_do_not_fit_are_a_sentence(space, layers, message):
+    with pytest.raises(ConfigError, match=message):
+        build_encoder(spec_of(space), ModelConfig(layers=layers))
+
+
+def test_an_embedding_comes_first_and_a_pool_before_the_flatten():
+    with pytest.raises(ValidationError, match=r"layer 1 is an embedding.*put it first"):
+        ModelConfig(layers=[linear(3), {"type": "embedding", "size": 2}])
+    with pytest.raises(ValidationError, match="layer 2 is a pool after the flatten at 1"):
+        ModelConfig(layers=[CONVS[0], FLATTEN, {"type": "pool", "kernel": 2}])
+
+
+BLOCKS = "[{type: linear, size: 8}, {type: residual}, {type: transformer, tokens: 2, heads: 2}]"
+
+
+@pytest.mark.slow
+def test_compiled_updates_of_blocks_learn_nearly_the_same(tmp_path):
+    found = []
+    for words in (["learning.mode=eager"], ["learning.mode=compiled", f"learning.cache={tmp_path}"]):
+        short = ["train.max_updates=4", "store.min_fill=8", "store.batch_size=4", "eval.at_end=false", "log.sinks=[]"]
+        with Trainer(config(f"model.layers={BLOCKS}", *short, *words)) as trainer:
+            for _ in trainer:
+                pass
+            found.append(trainer.learner.tensors["q.value"].clone())
+    assert distance(*found) < 1e-2

@@ -98,6 +98,9 @@ def test_a_model_gets_it_on_its_features_and_after_every_hidden_layer():
     encoder = build_encoder({"a": vector, "b": image}, with_renorm(model, {"a": vector, "b": image}, NORM))
     seen = {"a": torch.zeros(2, 3), "b": torch.zeros(2, 8, 8, 3, dtype=torch.uint8)}
     assert encoder(seen).shape == (2, 4)
+    small, large = (spec_of(spaces.Box(0, 255, (side, side, 3), np.uint8)) for side in (20, 84))
+    layers = with_renorm(ModelConfig(), {"small": small, "large": large}, NORM).layers
+    assert [(part.kernel, part.stride) for part in layers if part.type == "conv"] == [(3, 2), (3, 2)]  # fit the smaller
 
 
 def test_a_model_given_layer_by_layer_stays_as_it_is():

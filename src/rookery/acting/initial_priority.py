@@ -34,8 +34,9 @@ class Judge:
     def __init__(self, actor: Actor, gamma: float, eps: float | None = None):
         if not isinstance(actor.rule, EpsilonGreedy):
             raise ConfigError(
-                "store.priority.initial=actor needs an algorithm that acts by its Q values, such as dqn or r2d2; "
-                "others do not know TD errors when they act. Set store.priority.initial=max."
+                "store.priority.initial=actor needs an algorithm that acts by the Q values of one choice, such as dqn "
+                "or r2d2 with Discrete actions; others do not know TD errors when they act. Set "
+                "store.priority.initial=max."
             )
         actor.rule.tell = True
         self._gamma, self._eps, self._acting = np.float32(gamma), eps, actor

@@ -5,11 +5,12 @@ bounds. And of squashed Gaussian policies whose noise shall last.
     Ornstein–Uhlenbeck   a = clip(μ(s) + x, ±1),  x ← x − θ x Δt + σ √Δt ε               x = 0 where an episode begins
     parameter noise      a = μ(s; w + σ ε);  σ ← α σ if d < δ, else σ / α                Plappert et al. 2018, section 3
                          d² = mean (μ(s; w) − μ(s; w + σ ε))²                            appendix C
+    state-dependent      a = μ(s) + z(s)ᵀ (s ⊙ θ),  θ ~ N(0, 1) for n steps of a column  Raffin et al. 2021, section 3
     drifting Gaussian    a = tanh(μ(s) + σ(s) x),  x ← ρ x + √(1 − ρ²) ε                 x = ε where an episode begins
 
 σ of the first two is the knob `noise`; the knob `random` ≥ 1 means uniform actions, as for warming up.
 
-Ornstein–Uhlenbeck and drifting noise are each a `RuleWithMemory`.
+Ornstein–Uhlenbeck, state-dependent and drifting noise are each a `RuleWithMemory`.
 Parameter noise is no rule: it is the vector of weights that acting reads.
 """
 
@@ -23,7 +24,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rookery.acting.rules import Arrays, SquashedGaussian
+from rookery.acting.rules import Arrays, Gaussian, SquashedGaussian
 from rookery.core.errors import ConfigError
 from rookery.core.spec import Leaf
 
@@ -151,6 +152,57 @@ class DriftingGaussian(SquashedGaussian):
 
     def restore(self, state: dict[str, Any]) -> None:
         self.x = self._before = np.array(state["x"], np.float32)
+
+
+class StateDependentGaussian(Gaussian):
+    """Noise that is a function of the state, another one every `every` steps of a column and in every episode: the same
+    state gets the same action for a while, so that exploration is smooth. Each action alone is Gaussian.
+    """
+
+    def __init__(self, leaf: Leaf, every: int):
+        super().__init__(leaf)
+        self.every = every
+        self.theta = np.zeros((0, 0, 0), np.float32)  # [B, features, d]; made with the first actions
+        self.age = np.zeros(0, np.int64)  # steps since it was drawn [B]
+        self._before = self.theta, self.age  # what they were before the last call
+
+    def begin(self, first: np.ndarray) -> None:
+        """Another function where an episode begins; first: bool [B]."""
+        if len(self.age) == len(first):
+            self.age[first] = self.every
+
+    def __call__(
+        self, out: Arrays, rng: np.random.Generator, knobs: Mapping[str, float], mask: np.ndarray | None, greedy: bool
+    ) -> Arrays:
+        mean = out["mean"]
+        noise = np.zeros_like(mean) if greedy else self._noise(out["latent"], out["scale"], rng)
+        eps = noise * np.exp(-out["log_std"])
+        logp = (-0.5 * eps**2 - out["log_std"] - 0.5 * math.log(2 * math.pi)).sum(-1)
+        return {"action": (mean + noise).reshape(len(mean), *self.shape), "logp": logp.astype(np.float32)}
+
+    def _noise(self, latent: np.ndarray, scale: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        shape = (len(latent), *scale.shape)
+        if self.theta.shape != shape:
+            self.theta, self.age = np.zeros(shape, np.float32), np.full(len(latent), self.every)
+        self._before = self.theta, self.age
+        old = self.age >= self.every
+        self.theta, self.age = self.theta.copy() if old.any() else self.theta, np.where(old, 0, self.age) + 1
+        if old.any():
+            self.theta[old] = rng.standard_normal((int(old.sum()), *scale.shape), dtype=np.float32)
+        return np.einsum("bf,bfd->bd", latent, self.theta * scale)
+
+    def undo(self, columns: np.ndarray) -> None:
+        theta, age = self._before
+        if age is not self.age:
+            self.theta = self.theta.copy()
+            self.theta[columns], self.age[columns] = theta[columns], age[columns]
+
+    def state(self) -> dict[str, Any]:
+        return {"theta": self.theta.copy(), "age": self.age.copy()}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        self.theta, self.age = np.array(state["theta"], np.float32), np.array(state["age"], np.int64)
+        self._before = self.theta, self.age
 
 
 def squashed(leaf: Leaf, memory: float) -> SquashedGaussian:

@@ -48,15 +48,15 @@ class Policy:
         self._reset: Any = None  # rows that begin anew at the next call: True for all, or indices
 
     def __call__(self, batch: Any, *, greedy: bool = True) -> Batch:
-        """Observations [N, …] → Batch(action=[N, …]) as the env wants it; of one observation, one action."""
+        """Observations [N, …] → Batch(action=[N, …]) as the env wants it; of one observation, one action. The parts of
+        a Tuple are called "0", "1", …"""
         obs, first, one = self._read(batch)
         self._reset = None
         if self.actor.stack > 1:
             obs = self._stacked(obs, first)
         out = self.actor.act(obs, self.rng, first, greedy=greedy)
         action = self.actor.rule.to_env(out["action"])
-        if isinstance(self.action_spec, Leaf) and self.action_spec.start:
-            action = action + self.action_spec.start
+        action = tree_map(lambda leaf, x: x + leaf.start if leaf.start else x, self.action_spec, action)
         answer = Batch(action=action, **{k: v for k, v in out.items() if k not in ("action", "state")})
         return answer[0] if one else answer
 

@@ -3,10 +3,12 @@
 Numpy and small kernels: torch's dispatch would cost more than the maths.
 
     argmax             a = argmax_a Q(s, a)
-    ε-greedy           a coin per element; the random action is uniform over the *legal* actions
+    ε-greedy           a coin per element; the random action is uniform over the *legal* actions;
+                       of several choices (multi-discrete) a coin for each
     categorical        a ~ softmax(logits), several heads side by side; log π(a|s) is their sum
     Bernoulli          a_i ~ σ(logit_i)
     Gaussian           a = μ + σ ε, stored unclipped with its log-probability; the env gets it clipped
+    joint              a rule for each part of a Dict or Tuple, independent of one another
     squashed Gaussian  a = tanh(μ + σ ε) in [−1, 1]; the env gets it rescaled to its bounds
 
 Every rule: `rule(outputs, rng, knobs, mask, greedy) → {"action": …, "logp": …}`; outputs are never modified in place.
@@ -25,12 +27,13 @@ import torch
 from torch import distributions as dist
 
 from rookery.core.errors import ConfigError
-from rookery.core.spec import Leaf, describe
+from rookery.core.spec import Leaf
+from rookery.core.tree import Tree, flatten, leaves, unflatten, walk
 from rookery.equations.distributions import legal as legal_choices
 from rookery.equations.distributions import masked_logits
 from rookery.kernels import act as kernels
 
-Arrays = dict[str, np.ndarray]
+Arrays = dict[str, Any]  # of numpy; the action of a Dict or Tuple is a tree of them
 Tensors = Mapping[str, torch.Tensor]
 CHOSEN, BEST = "q_chosen", "q_best"  # what `EpsilonGreedy.tell` adds to the action
 _LOG_2PI = math.log(2 * math.pi)
@@ -46,11 +49,11 @@ class Rule(Protocol):
         self, out: Arrays, rng: np.random.Generator, knobs: Mapping[str, float], mask: np.ndarray | None, greedy: bool
     ) -> Arrays: ...
 
-    def to_env(self, action: np.ndarray) -> np.ndarray:
+    def to_env(self, action: Any) -> Any:
         """What the env gets for a stored action."""
         ...
 
-    def from_env(self, action: np.ndarray) -> np.ndarray:
+    def from_env(self, action: Any) -> Any:
         """The stored action for one that the env took:
         the inverse of `to_env` inside the env's bounds, for demonstrations.
         """
@@ -128,6 +131,30 @@ class EpsilonGreedy:
         explored = torch.from_numpy(epsilon.reshape(*rows, 1).copy())
         best = torch.nn.functional.one_hot(q.argmax(-1), q.shape[-1])
         return dist.Categorical(probs=(1 - explored) * best + explored * choices / choices.sum(-1, keepdim=True))
+
+    def to_env(self, action: np.ndarray) -> np.ndarray:
+        return action
+
+    def from_env(self, action: np.ndarray) -> np.ndarray:
+        return action
+
+
+class EpsilonGreedyParts:
+    """Several choices at once, `q` [B, K, A]: each by the same rule, with coins of its own, among its first n_k."""
+
+    def __init__(self, one: EpsilonGreedy, sizes: tuple[int, ...]):
+        self.one, self.sizes = one, sizes
+        self.edges = np.cumsum((0, *sizes))
+
+    def __call__(
+        self, out: Arrays, rng: np.random.Generator, knobs: Mapping[str, float], mask: np.ndarray | None, greedy: bool
+    ) -> Arrays:
+        actions = []
+        for k, (n, start) in enumerate(zip(self.sizes, self.edges)):
+            part = {"q": np.ascontiguousarray(out["q"][:, k, :n])}
+            own = None if mask is None else mask[:, start : start + n]
+            actions.append(self.one(part, rng, knobs, own, greedy)["action"])
+        return {"action": np.stack(actions, -1)}
 
     def to_env(self, action: np.ndarray) -> np.ndarray:
         return action
@@ -314,13 +341,38 @@ def shaped(rows: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
     return rows.reshape(*rows.shape[:-1], *shape)
 
 
-def rule_for(action_spec: Any) -> Rule:
+class Joint:
+    """The parts of a Dict or Tuple of actions, each by the rule of its own kind; log π(a|s) is the sum over them."""
+
+    def __init__(self, spec: Tree):
+        self.parts = [(path, rule_for(leaf), leaf.choices) for path, leaf in walk(spec)]
+        self.names = [("mean", "log_std") if leaf.kind == "box" else ("logits",) for leaf in leaves(spec)]
+
+    def __call__(
+        self, out: Arrays, rng: np.random.Generator, knobs: Mapping[str, float], mask: np.ndarray | None, greedy: bool
+    ) -> Arrays:
+        actions, logps, at = {}, [], 0
+        for (path, rule, choices), names in zip(self.parts, self.names):
+            own = None if mask is None or not choices else mask[:, at : at + choices]
+            made = rule({name: out[f"{path}/{name}"] for name in names}, rng, knobs, own, greedy)
+            actions[path] = made["action"]
+            logps.append(made["logp"])
+            at += choices
+        return {"action": unflatten(actions), "logp": np.stack(logps).sum(0)}
+
+    def to_env(self, action: Tree) -> Tree:
+        arrays = flatten(action)
+        return unflatten({path: rule.to_env(arrays[path]) for path, rule, _ in self.parts})
+
+    def from_env(self, action: Tree) -> Tree:
+        arrays = flatten(action)
+        return unflatten({path: rule.from_env(arrays[path]) for path, rule, _ in self.parts})
+
+
+def rule_for(action_spec: Tree) -> Rule:
     """The stochastic rule of a policy network, from the action space."""
     if not isinstance(action_spec, Leaf):
-        raise ConfigError(
-            f"the action space is {describe(action_spec)}: policies act on Discrete, MultiDiscrete, "
-            "MultiBinary or Box. Flatten a Dict or Tuple of actions with a wrapper."
-        )
+        return Joint(action_spec)
     if action_spec.kind == "box":
         return Gaussian(action_spec)
     if action_spec.kind == "multi_binary":

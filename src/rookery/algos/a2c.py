@@ -24,7 +24,7 @@ from rookery.algos.onpolicy import OnPolicy
 from rookery.core.schedule import Schedule
 from rookery.core.spec import mask_of
 from rookery.core.tree import Tree
-from rookery.equations.distributions import logp_entropy
+from rookery.equations.distributions import joint_logp_entropy
 from rookery.equations.policy import normalise
 from rookery.equations.rollouts import as_rows, as_sequences, judged
 from rookery.equations.value import mean_valid, squared
@@ -42,12 +42,13 @@ class A2CConfig(AlgoConfig):
     gamma: Share = 0.99  # discount per env step
     lam: Share = 1.0  # λ of the generalised advantage; 1: n-step returns
     lr: Schedule = Schedule(start=7e-4)  # learning rate
-    optimiser: Literal["rmsprop", "adam"] = "rmsprop"  # the paper's, or Adam
+    optimiser: str | None = "rmsprop"  # the paper's; or adam, sgd, any of torch.optim, module:Class
     rollout: Positive = 5  # env steps per env between updates
     value_cost: Annotated[float, Field(ge=0)] = 0.5  # weight c_V of the value loss
     entropy_bonus: Schedule = Schedule(start=0.01)  # weight c_H of the entropy
     normalise_advantage: bool = False  # to mean 0 and deviation 1 over the rollout
     log_std: float = 0.0  # initial log standard deviation of continuous actions
+    sde_every: Positive | None = None  # steps that noise stays one function of the state (gSDE); null: new in each
     shared: bool = False  # one encoder (and memory) for policy and value
     max_grad_norm: Annotated[float, Field(gt=0)] | None = 0.5  # norm to which gradients are clipped
     grad: GradConfig = GradConfig()  # further limit of gradients
@@ -73,7 +74,8 @@ class A2C(OnPolicy):
 
     def networks(self) -> dict[str, nn.Module]:
         c = self.config
-        ac = ActorCritic(self.obs_spec, self.action_spec, self.model, shared=c.shared, log_std=c.log_std)
+        options = {"shared": c.shared, "log_std": c.log_std, "state_dependent": c.sde_every is not None}
+        ac = ActorCritic(self.obs_spec, self.action_spec, self.model, **options)
         return {"ac": ac} | self.curiosity.networks()
 
     def optimisers(self) -> dict[str, Optimiser]:
@@ -100,11 +102,11 @@ class A2C(OnPolicy):
         yield learner.step(learner.prepare(batch))
 
     def update(self, s: UpdateState, b: UpdateBatch) -> dict[str, Tensor]:
-        c, leaf = self.config, self.action_spec
+        c, spec = self.config, self.action_spec
 
         def loss(ac: Any) -> tuple[Tensor, dict[str, Tensor]]:
             params, value = ac.read(b)
-            logp, entropy = logp_entropy(leaf.kind, leaf.sizes, params, b.action, mask_of(b.obs))
+            logp, entropy = joint_logp_entropy(spec, params, b.action, mask_of(b.obs))
             policy = mean_valid(-b.advantage * logp, b.valid)
             critic, bonus = mean_valid(squared(value - b.target), b.valid), mean_valid(entropy, b.valid)
             aux = {"policy_loss": policy, "value_loss": critic, "entropy": bonus}

@@ -25,7 +25,7 @@ from rookery.algos.onpolicy import OnPolicy
 from rookery.core.schedule import Schedule
 from rookery.core.spec import mask_of
 from rookery.core.tree import Tree
-from rookery.equations.distributions import logp_entropy
+from rookery.equations.distributions import joint_logp_entropy
 from rookery.equations.policy import clip_fraction, kl_estimate, normalise, ppo_policy_loss
 from rookery.equations.rollouts import as_rows, as_sequences, corrected, shuffled
 from rookery.equations.value import mean_valid, squared
@@ -52,6 +52,7 @@ class APPOConfig(AlgoConfig):
     entropy_bonus: Schedule = Schedule(start=0.0)  # weight c_H of the entropy
     normalise_advantage: bool = True  # to mean 0 and deviation 1 over the rollout
     log_std: float = 0.0  # initial log standard deviation of continuous actions
+    sde_every: Positive | None = None  # steps that noise stays one function of the state (gSDE); null: new in each
     shared: bool = False  # one encoder (and memory) for policy and value
     max_grad_norm: Annotated[float, Field(gt=0)] | None = 0.5  # norm to which gradients are clipped
     grad: GradConfig = GradConfig()  # further limit of gradients
@@ -92,7 +93,8 @@ class APPO(OnPolicy):
 
     def networks(self) -> dict[str, nn.Module]:
         c = self.config
-        ac = ActorCritic(self.obs_spec, self.action_spec, self.model, shared=c.shared, log_std=c.log_std)
+        options = {"shared": c.shared, "log_std": c.log_std, "state_dependent": c.sde_every is not None}
+        ac = ActorCritic(self.obs_spec, self.action_spec, self.model, **options)
         return {"ac": ac} | self.curiosity.networks()
 
     def optimisers(self) -> dict[str, Optimiser]:
@@ -109,8 +111,8 @@ class APPO(OnPolicy):
         """V-trace of the rollout [T, B] as rows [N], or as sequences [T, B] for a memory;
         `logp` becomes that of π_old.
         """
-        c, leaf = self.config, self.action_spec
-        logp, _ = logp_entropy(leaf.kind, leaf.sizes, s.ac.decide(b), b.action, mask_of(b.obs))
+        c, spec = self.config, self.action_spec
+        logp, _ = joint_logp_entropy(spec, s.ac.decide(b), b.action, mask_of(b.obs))
         rows = corrected(b, s.ac.judge(b), logp, c.gamma, c.rho_max, c.c_max)
         rows = self.curiosity.prepare(s, b, rows, lag=(logp - b.logp, c.rho_max, c.c_max))
         if c.normalise_advantage:
@@ -124,11 +126,11 @@ class APPO(OnPolicy):
                 yield learner.step(part)
 
     def update(self, s: UpdateState, b: UpdateBatch) -> dict[str, Tensor]:
-        c, leaf = self.config, self.action_spec
+        c, spec = self.config, self.action_spec
 
         def loss(ac: Any) -> tuple[Tensor, dict[str, Tensor]]:
             params, value = ac.read(b)
-            logp, entropy = logp_entropy(leaf.kind, leaf.sizes, params, b.action, mask_of(b.obs))
+            logp, entropy = joint_logp_entropy(spec, params, b.action, mask_of(b.obs))
             log_ratio = logp - b.logp
             policy = mean_valid(ppo_policy_loss(log_ratio, b.advantage, s.knob.clip, None), b.valid)
             critic, bonus = mean_valid(squared(value - b.target), b.valid), mean_valid(entropy, b.valid)

@@ -6,63 +6,32 @@ A subclass is one file: equations in its docstring, a frozen config, networks, `
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal
 
 import numpy as np
-from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from rookery.acting.rules import Rule
 from rookery.algos.choice import instead, remembering
-from rookery.core.config.section import Section
+from rookery.algos.config import AlgoConfig, Positive, Share
+from rookery.algos.multi_discrete import Choices
 from rookery.core.errors import ConfigError, UsageError
 from rookery.core.schedule import Schedule, until
 from rookery.core.spec import Leaf, describe, mask_of
-from rookery.core.tree import Tree
+from rookery.core.tree import Tree, leaves
 from rookery.data.replay.sequences import Window
 from rookery.learning.learner import Learner, Outputs
 from rookery.learning.optim import Optimiser
+from rookery.learning.torch_optim import chosen, eager_by_choice
 from rookery.learning.update_types import UpdateBatch, UpdateState
 
-Positive = Annotated[int, Field(ge=1)]
-Share = Annotated[float, Field(ge=0, le=1)]
+__all__ = ["AlgoConfig", "Algorithm", "Positive", "Share", "kind_of"]
 
 
-class AlgoConfig(Section):
-    """What every algorithm's config has."""
-
-    name: str  # of the algorithm, as in `rookery list algos`
-    gamma: float = 0.99  # discount per env step
-
-    shares: ClassVar[tuple[str, ...]] = ()  # schedules whose values must lie in [0, 1]; all others must not be negative
-    # what the loop reads where an algorithm has no such option
-    absent: ClassVar[dict[str, Any]] = {
-        "n_step": 1,
-        "rollout": 1,
-        "epochs": 1,
-        "minibatches": None,
-        "sequence": None,
-        "rescale": None,
-    }
-
-    def __getattr__(self, name: str) -> Any:
-        if name in AlgoConfig.absent:
-            return AlgoConfig.absent[name]
-        if name.startswith("_"):  # pydantic keeps private attributes elsewhere
-            return super().__getattr__(name)  # type: ignore[misc]
-        raise AttributeError(f"{type(self).__name__} has no option {name!r}")
-
-    @model_validator(mode="after")
-    def _schedules_in_range(self) -> Self:
-        for name, schedule in self:
-            if isinstance(schedule, Schedule):
-                high = 1.0 if name in self.shares else math.inf
-                if not all(0.0 <= value <= high for value in schedule.values):
-                    wanted = "between 0 and 1" if name in self.shares else "not negative"
-                    raise ValueError(f"algo.{name}: expected values that are {wanted}, got {schedule.values}")
-        return self
+def kind_of(action_spec: Tree) -> str:
+    """Of a space of actions: that of its leaf; "nested" for a Dict or Tuple."""
+    return action_spec.kind if isinstance(action_spec, Leaf) else "nested"
 
 
 class Algorithm:
@@ -78,7 +47,7 @@ class Algorithm:
     store_kind: ClassVar[Literal["replay", "rollout"]]
     defaults: ClassVar[dict[str, Any]] = {}  # what this algorithm prefers in other sections of the config
     metrics: ClassVar[dict[str, str]] = {}  # metric → one sentence
-    actions: ClassVar[tuple[str, ...]] = ()  # kinds of action space it can act in
+    actions: ClassVar[tuple[str, ...]] = ()  # kinds of action space it can act in; nested: Dict and Tuple
     targets: dict[str, str] = {}  # target → the network it follows
     schedule: dict[str, int] = {"update": 1}  # named update → it runs at every n-th update
     eager_only: ClassVar[str | None] = None  # the reason why its update cannot be compiled
@@ -88,8 +57,10 @@ class Algorithm:
 
     def __init__(self, config: Any, obs_spec: Tree, action_spec: Tree, model: Any):
         self.config, self.obs_spec, self.action_spec, self.model = config, obs_spec, action_spec, model
-        kind = action_spec.kind if isinstance(action_spec, Leaf) else "nested"
-        if kind not in self.actions:
+        if isinstance(action_spec, Leaf):
+            self.choices = Choices(action_spec)  # of a discrete or multi-discrete action
+        kind = kind_of(action_spec)
+        if kind not in self.actions or not leaves(action_spec):
             raise ConfigError(
                 f"algo.name={self.name} acts in spaces of kind {' or '.join(self.actions)}, but the env's action space "
                 f"is {describe(action_spec)}: {instead(kind)} wrap the env."
@@ -103,22 +74,24 @@ class Algorithm:
         core = getattr(self.model, "core", None)
         if core is not None and self.recurrent == "no":
             problem = f"model.core is set, but algo.name={self.name} does not learn from sequences."
-            raise ConfigError(f"{problem} Use {remembering(self.action_spec.kind)}, or remove model.core.")
+            raise ConfigError(f"{problem} Use {remembering(kind_of(self.action_spec))}, or remove model.core.")
         if core is None and self.recurrent == "must":
             raise ConfigError(
                 f"algo.name={self.name} needs a memory: set model.core, e.g. model.core.kind=lstm model.core.size=64."
             )
 
     def _check_mask(self) -> None:
-        mask, leaf = mask_of(self.obs_spec), self.action_spec
+        mask, spec = mask_of(self.obs_spec), self.action_spec
         if mask is None:
             return
-        masked, wanted = leaf.kind in ("discrete", "multi_discrete"), (sum(leaf.sizes),)
-        if not masked or mask.shape != wanted:
+        wanted = (sum(leaf.choices for leaf in leaves(spec)),)
+        if isinstance(mask, dict) or not wanted[0] or mask.shape != wanted:
             broken = f"a mask has one entry per choice, {wanted} here. Mend the mask or rename the entry"
-            why = broken if masked else "only Discrete and MultiDiscrete actions can be masked. Rename the entry"
-            has = f"the observation has an `action_mask` of shape {mask.shape}"
-            raise ConfigError(f"{has}, but the action space is {describe(leaf)}: {why}.")
+            why = broken if wanted[0] else "only Discrete and MultiDiscrete actions can be masked. Rename the entry"
+            form = "with parts" if isinstance(mask, dict) else f"of shape {mask.shape}"
+            raise ConfigError(
+                f"the observation has an `action_mask` {form}, but the action space is {describe(spec)}: {why}."
+            )
 
     @classmethod
     def rules(cls, config: Any) -> list[str]:
@@ -154,6 +127,15 @@ class Algorithm:
     def optimisers(self) -> dict[str, Optimiser]:
         """Which networks learn, and how."""
         raise TypeError(f"{type(self).__name__} defines no optimisers()")
+
+    def chosen(self, own: Optimiser) -> Optimiser:
+        """What the user wants in the place of one of `optimisers`."""
+        return chosen(own, self.config.optimiser, self.config.optimiser_options)
+
+    @classmethod
+    def not_compiled(cls, config: Any) -> str | None:
+        """The reason why the updates of this whole config cannot be compiled."""
+        return cls.eager_only or eager_by_choice(config.algo.optimiser)
 
     def knobs(self) -> dict[str, Schedule]:
         """Scheduled numbers, by name: `s.knob.name` in updates, `knobs["name"]` in rules.

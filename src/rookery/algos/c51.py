@@ -19,10 +19,9 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
-from rookery.acting.rules import EpsilonGreedy, Rule
+from rookery.acting.rules import Rule
 from rookery.algos.base import Algorithm
 from rookery.algos.qlearning import QLearningConfig, one_kind_of_priority
-from rookery.core.spec import mask_of
 from rookery.core.tree import Tree
 from rookery.equations.distributional import atoms, kl_divergence, pick_row, project
 from rookery.equations.value import greedy_action, weighted_mean
@@ -53,12 +52,12 @@ class C51Config(CategoricalConfig):
 
 
 class C51(Algorithm):
-    """Off-policy, discrete actions."""
+    """Off-policy, discrete and multi-discrete actions."""
 
     name = "c51"
     Config: ClassVar[type[CategoricalConfig]] = C51Config
     store_kind = "replay"
-    actions = ("discrete",)
+    actions = ("discrete", "multi_discrete")
     plain = True
     targets = {"q_target": "q"}
     defaults: ClassVar[dict[str, Any]] = {"model": {"hidden": [128, 128], "activation": "relu"}}
@@ -76,13 +75,13 @@ class C51(Algorithm):
 
     def networks(self) -> dict[str, nn.Module]:
         c = self.config
-        return {"q": AtomNetwork(self.obs_spec, self.action_spec.sizes[0], c.atoms, self.model, c.dueling, c.noisy)}
+        return {"q": AtomNetwork(self.obs_spec, self.choices.actions, c.atoms, self.model, c.dueling, c.noisy)}
 
     def optimisers(self) -> dict[str, Optimiser]:
         return {"q": Adam(clip_norm=self.config.max_grad_norm, **self.config.grad.options)}
 
     def rule(self, column: int = 0, columns: int | None = None) -> Rule:
-        return EpsilonGreedy(self.config.epsilon_spread, column, columns)
+        return self.choices.rule(self.config.epsilon_spread, column, columns)
 
     def outputs(self, s: Any, obs: Tree, state: Any, first: Any) -> tuple[dict[str, Tensor], Any]:
         return {"q": self._mean(s.q(obs).softmax(-1))}, state
@@ -92,21 +91,22 @@ class C51(Algorithm):
         return (probability * atoms(c.v_min, c.v_max, c.atoms, probability.device)).sum(-1)
 
     def update(self, s: UpdateState, b: UpdateBatch) -> dict[str, Tensor]:
-        c = self.config
+        c, choices = self.config, self.choices
+        reward, discount, weight = choices.each(b.reward, b.discount, b.weight)
         p_next = s.q_target(b.next_obs).softmax(-1)  # [B, A, atoms]
         chooser = self._mean(s.q(b.next_obs).softmax(-1) if c.double else p_next)
-        best = greedy_action(chooser, mask_of(b.next_obs))
-        target = project(pick_row(p_next, best), b.reward, b.discount, c.v_min, c.v_max)
+        best = greedy_action(chooser, choices.mask(b.next_obs))
+        target = project(pick_row(p_next, best), reward, discount, c.v_min, c.v_max)
 
         def loss(q: Any) -> tuple[Tensor, dict[str, Tensor]]:
             log_p = pick_row(q(b.obs), b.action).log_softmax(-1)
             divergence = kl_divergence(target, log_p)
-            return weighted_mean(divergence, b.weight), {"divergence": divergence, "log_p": log_p}
+            return weighted_mean(divergence, weight), {"divergence": divergence, "log_p": log_p}
 
         out = s.minimise("q", loss)
         return {
-            "priority": out["divergence"].clamp(min=0.0),  # rounding may take it below
+            "priority": choices.together(out["divergence"].clamp(min=0.0)),  # rounding may take it below
             "q_mean": self._mean(out["log_p"].exp()).mean(),
             "target_mean": self._mean(target).mean(),
-            "edge_mass": (target[:, 0] + target[:, -1]).mean(),
+            "edge_mass": (target[..., 0] + target[..., -1]).mean(),
         }

@@ -99,7 +99,7 @@ class CrossQ(Algorithm):
         c = self.config
         limited = Adam(clip_norm=c.max_grad_norm, beta1=c.beta1, **c.grad.options)
         learning: dict[str, Optimiser] = {"q": limited, "policy": limited}
-        return learning | ({"log_alpha": Adam(lr="alpha_lr", beta1=c.beta1)} if c.tune_alpha else {})
+        return learning | ({"log_alpha": Adam(lr="alpha_lr", beta1=c.beta1, fixed=True)} if c.tune_alpha else {})
 
     def rule(self, column: int = 0, columns: int | None = None) -> Rule:
         return squashed(self.action_spec, self.config.noise_memory)

@@ -28,9 +28,8 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from rookery.core.config.section import Section
-from rookery.core.spec import Leaf
 from rookery.core.tree import Tree, tree_take
-from rookery.equations.distributions import logp_entropy
+from rookery.equations.distributions import joint_logp_entropy
 from rookery.equations.returns import gae, successor_values, vtrace
 from rookery.equations.rollouts import Rows, successors
 from rookery.equations.value import mean_valid, squared
@@ -125,15 +124,14 @@ class Curiosity:
         advantage = gae(reward, value, next_value, terminated, done, c.gamma, lam, b.valid)
         return advantage + value, advantage
 
-    def errors(self, net: Any, obs: Tree, next_obs: Tree, action: Tensor) -> dict[str, Tensor]:
+    def errors(self, net: Any, obs: Tree, next_obs: Tree, action: Tree) -> dict[str, Tensor]:
         """Per row: `forward` gives the bonus, `inverse` is −log g(a)."""
         assert self.config is not None
         if self.config.kind == "rnd":
             predicted, wanted = net(next_obs)
             return {"forward": (predicted - wanted).square().sum(-1)}
-        leaf: Leaf = self.action_spec
         action_params, predicted, wanted = net(obs, next_obs, action)
-        inverse = -logp_entropy(leaf.kind, leaf.sizes, action_params, action)[0]
+        inverse = -joint_logp_entropy(self.action_spec, action_params, action)[0]
         return {"forward": squared(predicted - wanted).sum(-1), "inverse": inverse}
 
     def update(self, s: UpdateState, b: UpdateBatch) -> dict[str, Tensor]:

@@ -9,6 +9,8 @@ heads (Fortunato 2018) as options.
 
 A truncated step bootstraps from its true final observation. Acting is ε-greedy; with a noisy head ε is 0
 unless given, and the noise on its weights, drawn anew before every round and every update, does the exploring.
+
+Several choices at once (multi-discrete) have a head each, and L is the mean over them; see `multi_discrete`.
 """
 
 from __future__ import annotations
@@ -18,10 +20,9 @@ from typing import Any, Literal
 
 from torch import Tensor, nn
 
-from rookery.acting.rules import EpsilonGreedy, Rule
+from rookery.acting.rules import Rule
 from rookery.algos.base import Algorithm
 from rookery.algos.qlearning import QLearningConfig
-from rookery.core.spec import mask_of
 from rookery.core.tree import Tree
 from rookery.equations.td import td_loss
 from rookery.equations.value import double_q, max_q
@@ -39,12 +40,12 @@ class DQNConfig(QLearningConfig):
 
 
 class DQN(Algorithm):
-    """Off-policy, discrete actions."""
+    """Off-policy, discrete and multi-discrete actions."""
 
     name = "dqn"
     Config = DQNConfig
     store_kind = "replay"
-    actions = ("discrete",)
+    actions = ("discrete", "multi_discrete")
     plain = True
     targets = {"q_target": "q"}
     defaults = {"model": {"hidden": [128, 128], "activation": "relu"}}
@@ -58,23 +59,29 @@ class DQN(Algorithm):
 
     def networks(self) -> dict[str, nn.Module]:
         c = self.config
-        return {"q": QNetwork(self.obs_spec, self.action_spec.sizes[0], self.model, c.dueling, c.noisy)}
+        return {"q": QNetwork(self.obs_spec, self.choices.actions, self.model, c.dueling, c.noisy)}
 
     def optimisers(self) -> dict[str, Optimiser]:
         return {"q": Adam(clip_norm=self.config.max_grad_norm, **self.config.grad.options)}
 
     def rule(self, column: int = 0, columns: int | None = None) -> Rule:
-        return EpsilonGreedy(self.config.epsilon_spread, column, columns)
+        return self.choices.rule(self.config.epsilon_spread, column, columns)
 
     def outputs(self, s: Any, obs: Tree, state: Any, first: Any) -> tuple[dict[str, Tensor], Any]:
         return {"q": s.q(obs)}, state
 
     def update(self, s: UpdateState, b: UpdateBatch) -> dict[str, Tensor]:
-        c, mask = self.config, mask_of(b.next_obs)
+        c, mask = self.config, self.choices.mask(b.next_obs)
+        reward, discount, weight = self.choices.each(b.reward, b.discount, b.weight)
         q_next = s.q_target(b.next_obs)
         value = double_q(s.q(b.next_obs), q_next, mask) if c.double else max_q(q_next, mask)
-        y = b.reward + b.discount * value
+        y = reward + discount * value
         delta = 1.0 if c.loss == "huber" else math.inf
-        out = s.minimise("q", lambda q: td_loss(q(b.obs), b.action, y, b.weight, delta))
+        out = s.minimise("q", lambda q: td_loss(q(b.obs), b.action, y, weight, delta))
         size = out["td"].abs()
-        return {"priority": size, "td_abs": size.mean(), "q_mean": out["q"].mean(), "target_mean": y.mean()}
+        return {
+            "priority": self.choices.together(size),
+            "td_abs": size.mean(),
+            "q_mean": out["q"].mean(),
+            "target_mean": y.mean(),
+        }

@@ -21,11 +21,10 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 from torch import Tensor, nn
 
-from rookery.acting.rules import EpsilonGreedy, Rule
+from rookery.acting.rules import Rule
 from rookery.algos.base import Algorithm, Positive
 from rookery.algos.qlearning import QLearningConfig, one_kind_of_priority
 from rookery.core.schedule import Schedule
-from rookery.core.spec import mask_of
 from rookery.core.tree import Tree
 from rookery.equations.distributional import fraction_gradient, moved, pick_row, quantile_loss, quantile_results
 from rookery.equations.value import greedy_action, weighted_mean
@@ -47,12 +46,12 @@ class FQFConfig(QLearningConfig):
 
 
 class FQF(Algorithm):
-    """Off-policy, discrete actions."""
+    """Off-policy, discrete and multi-discrete actions."""
 
     name = "fqf"
     Config = FQFConfig
     store_kind = "replay"
-    actions = ("discrete",)
+    actions = ("discrete", "multi_discrete")
     plain = True
     targets = {"q_target": "q"}
     defaults = {"model": {"hidden": [128, 128], "activation": "relu"}}
@@ -72,16 +71,16 @@ class FQF(Algorithm):
         return one_kind_of_priority(config)
 
     def networks(self) -> dict[str, nn.Module]:
-        c, actions = self.config, self.action_spec.sizes[0]
+        c, actions = self.config, self.choices.actions
         q = QuantileFunction(self.obs_spec, actions, c.cosines, self.model, c.dueling, c.noisy)
         return {"q": q, "fraction": Fractions(q.encoder.out_features, c.fractions)}
 
     def optimisers(self) -> dict[str, Optimiser]:
         limited = Adam(clip_norm=self.config.max_grad_norm, **self.config.grad.options)
-        return {"q": limited, "fraction": RMSprop(lr="fraction_lr", alpha=0.95, eps=1e-5)}
+        return {"q": limited, "fraction": RMSprop(lr="fraction_lr", alpha=0.95, eps=1e-5, fixed=True)}
 
     def rule(self, column: int = 0, columns: int | None = None) -> Rule:
-        return EpsilonGreedy(self.config.epsilon_spread, column, columns)
+        return self.choices.rule(self.config.epsilon_spread, column, columns)
 
     def outputs(self, s: Any, obs: Tree, state: Any, first: Any) -> tuple[dict[str, Tensor], Any]:
         seen = s.q.features(obs)
@@ -89,27 +88,29 @@ class FQF(Algorithm):
 
     def _values(self, q: Any, features: Tensor, tau: Tensor, middle: Tensor) -> Tensor:
         """Q(s, ·) [..., A]."""
-        return (tau.diff().unsqueeze(-2) * q.quantiles(features, middle)).sum(-1)
+        return (self.choices.apart(tau.diff()).unsqueeze(-2) * q.quantiles(features, middle)).sum(-1)
 
     def update(self, s: UpdateState, b: UpdateBatch) -> dict[str, Tensor]:
-        c, judge, online = self.config, s.q_target, s.q
+        c, choices, judge, online = self.config, self.choices, s.q_target, s.q
+        reward, discount, weight = choices.each(b.reward, b.discount, b.weight)
         seen, seen_next, after = online.features(b.obs), online.features(b.next_obs), judge.features(b.next_obs)
         _, tau, middle = s.fraction(seen)
         chooser, features = (online, seen_next) if c.double else (judge, after)
-        best = greedy_action(self._values(chooser, features, *s.fraction(seen_next)[1:]), mask_of(b.next_obs))
-        target = moved(pick_row(judge.quantiles(after, middle), best), b.reward, b.discount)
+        best = greedy_action(self._values(chooser, features, *s.fraction(seen_next)[1:]), choices.mask(b.next_obs))
+        target = moved(pick_row(judge.quantiles(after, middle), best), reward, discount)
         inner = pick_row(online.quantiles(seen, tau[..., 1:-1]), b.action)
         slope = fraction_gradient(inner, pick_row(online.quantiles(seen, middle), b.action))  # before Q learns
 
         def loss(q: Any) -> tuple[Tensor, dict[str, Tensor]]:
-            return quantile_loss(pick_row(q(b.obs, middle), b.action), target, middle, b.weight, c.kappa)
+            return quantile_loss(pick_row(q(b.obs, middle), b.action), target, choices.apart(middle), weight, c.kappa)
 
         def fraction_loss(fraction: Any) -> tuple[Tensor, Tensor]:
             log_p, proposed, _ = fraction(seen)
             entropy = -(log_p.exp() * log_p).sum(-1)
-            distance = (proposed[..., 1:-1] * slope).sum(-1)
+            distance = choices.together((choices.apart(proposed[..., 1:-1]) * slope).sum(-1))
             return weighted_mean(distance, b.weight) - s.knob.entropy_bonus * entropy.mean(), entropy
 
         out = s.minimise("q", loss)
         entropy = s.minimise("fraction", fraction_loss)
-        return quantile_results(out, target) | {"fraction_entropy": entropy.mean()}
+        results = quantile_results(out, target) | {"fraction_entropy": entropy.mean()}
+        return results | {"priority": choices.together(results["priority"])}

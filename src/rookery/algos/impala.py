@@ -28,7 +28,7 @@ from rookery.algos.onpolicy import OnPolicy
 from rookery.core.schedule import Schedule
 from rookery.core.spec import mask_of
 from rookery.core.tree import Tree
-from rookery.equations.distributions import logp_entropy
+from rookery.equations.distributions import joint_logp_entropy
 from rookery.equations.rollouts import as_rows, as_sequences, corrected
 from rookery.equations.value import mean_valid, squared
 from rookery.learning.learner import Learner, Outputs
@@ -44,7 +44,7 @@ class IMPALAConfig(AlgoConfig):
     name: Literal["impala"] = "impala"  # of the algorithm
     gamma: Share = 0.99  # discount per env step
     lr: Schedule = Schedule(start=6e-4)  # learning rate
-    optimiser: Literal["rmsprop", "adam"] = "rmsprop"  # the paper's, or Adam
+    optimiser: str | None = "rmsprop"  # the paper's; or adam, sgd, any of torch.optim, module:Class
     rollout: Positive = 20  # env steps per env and chunk
     rho_max: Annotated[float, Field(gt=0)] = 1.0  # ρ̄: largest weight of a step; decides what the values converge to
     c_max: Annotated[float, Field(gt=0)] = 1.0  # c̄: how far a correction reaches back
@@ -52,6 +52,7 @@ class IMPALAConfig(AlgoConfig):
     value_cost: Annotated[float, Field(ge=0)] = 0.5  # weight c_V of the value loss
     entropy_bonus: Schedule = Schedule(start=0.01)  # weight c_H of the entropy
     log_std: float = 0.0  # initial log standard deviation of continuous actions
+    sde_every: Positive | None = None  # steps that noise stays one function of the state (gSDE); null: new in each
     shared: bool = False  # one encoder (and memory) for policy and value
     max_grad_norm: Annotated[float, Field(gt=0)] | None = 40.0  # norm to which gradients are clipped
     grad: GradConfig = GradConfig()  # further limit of gradients
@@ -79,7 +80,8 @@ class IMPALA(OnPolicy):
 
     def networks(self) -> dict[str, nn.Module]:
         c = self.config
-        ac = ActorCritic(self.obs_spec, self.action_spec, self.model, shared=c.shared, log_std=c.log_std)
+        options = {"shared": c.shared, "log_std": c.log_std, "state_dependent": c.sde_every is not None}
+        ac = ActorCritic(self.obs_spec, self.action_spec, self.model, **options)
         return {"ac": ac} | self.curiosity.networks()
 
     def optimisers(self) -> dict[str, Optimiser]:
@@ -95,8 +97,8 @@ class IMPALA(OnPolicy):
 
     def prepare(self, s: Any, b: Any) -> dict[str, Tree]:
         """V-trace of the rollout [T, B] as rows [N], or as sequences [T, B] for a memory."""
-        c, leaf = self.config, self.action_spec
-        logp, _ = logp_entropy(leaf.kind, leaf.sizes, s.ac.decide(b), b.action, mask_of(b.obs))
+        c, spec = self.config, self.action_spec
+        logp, _ = joint_logp_entropy(spec, s.ac.decide(b), b.action, mask_of(b.obs))
         rows = corrected(b, s.ac.judge(b), logp, c.gamma, c.rho_max, c.c_max)
         rows = self.curiosity.prepare(s, b, rows, lag=(logp - b.logp, c.rho_max, c.c_max))
         return as_rows(rows) if self.model.core is None else as_sequences(rows, b)
@@ -105,11 +107,11 @@ class IMPALA(OnPolicy):
         yield learner.step(learner.prepare(batch))
 
     def update(self, s: UpdateState, b: UpdateBatch) -> dict[str, Tensor]:
-        c, leaf = self.config, self.action_spec
+        c, spec = self.config, self.action_spec
 
         def loss(ac: Any) -> tuple[Tensor, dict[str, Tensor]]:
             params, value = ac.read(b)
-            logp, entropy = logp_entropy(leaf.kind, leaf.sizes, params, b.action, mask_of(b.obs))
+            logp, entropy = joint_logp_entropy(spec, params, b.action, mask_of(b.obs))
             policy = mean_valid(-(b.advantage + c.upgo * b.upgoing) * logp, b.valid)
             critic, bonus = mean_valid(squared(value - b.target), b.valid), mean_valid(entropy, b.valid)
             aux = {"policy_loss": policy, "value_loss": critic, "entropy": bonus}

@@ -22,10 +22,9 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
-from rookery.acting.rules import EpsilonGreedy, Rule
+from rookery.acting.rules import Rule
 from rookery.algos.base import Algorithm, Positive
 from rookery.algos.qlearning import QLearningConfig, one_kind_of_priority
-from rookery.core.spec import mask_of
 from rookery.core.tree import Tree
 from rookery.equations.distributional import Risk, distort, midpoints, moved, pick_row, quantile_loss, quantile_results
 from rookery.equations.value import greedy_action
@@ -66,12 +65,12 @@ ETA = {"cpw": 0.71, "cvar": 0.25, "wang": -0.75, "pow": -2.0}  # the paper's
 
 
 class IQN(Algorithm):
-    """Off-policy, discrete actions."""
+    """Off-policy, discrete and multi-discrete actions."""
 
     name = "iqn"
     Config = IQNConfig
     store_kind = "replay"
-    actions = ("discrete",)
+    actions = ("discrete", "multi_discrete")
     plain = True
     targets = {"q_target": "q"}
     defaults = {"model": {"hidden": [128, 128], "activation": "relu"}}
@@ -88,14 +87,14 @@ class IQN(Algorithm):
         return one_kind_of_priority(config)
 
     def networks(self) -> dict[str, nn.Module]:
-        c, actions = self.config, self.action_spec.sizes[0]
+        c, actions = self.config, self.choices.actions
         return {"q": QuantileFunction(self.obs_spec, actions, c.cosines, self.model, c.dueling, c.noisy)}
 
     def optimisers(self) -> dict[str, Optimiser]:
         return {"q": Adam(clip_norm=self.config.max_grad_norm, **self.config.grad.options)}
 
     def rule(self, column: int = 0, columns: int | None = None) -> Rule:
-        return EpsilonGreedy(self.config.epsilon_spread, column, columns)
+        return self.choices.rule(self.config.epsilon_spread, column, columns)
 
     def outputs(self, s: Any, obs: Tree, state: Any, first: Any) -> tuple[dict[str, Tensor], Any]:
         return {"q": self._risky(s.q, s.q.features(obs))}, state
@@ -106,16 +105,18 @@ class IQN(Algorithm):
         return q.quantiles(features, distort(midpoints(c.acting_samples, features.device), c.risk, c.eta)).mean(-1)
 
     def update(self, s: UpdateState, b: UpdateBatch) -> dict[str, Tensor]:
-        c, rows = self.config, len(b.reward)
+        c, choices, rows = self.config, self.choices, len(b.reward)
+        reward, discount, weight = choices.each(b.reward, b.discount, b.weight)
         tau, tau_target = s.uniform(rows, c.samples), s.uniform(rows, c.target_samples)
         judge = s.q_target
         after = judge.features(b.next_obs)
         chooser = self._risky(s.q, s.q.features(b.next_obs)) if c.double else self._risky(judge, after)
-        best = greedy_action(chooser, mask_of(b.next_obs))
-        target = moved(pick_row(judge.quantiles(after, tau_target), best), b.reward, b.discount)
+        best = greedy_action(chooser, choices.mask(b.next_obs))
+        target = moved(pick_row(judge.quantiles(after, tau_target), best), reward, discount)
 
         def loss(q: Any) -> tuple[Tensor, dict[str, Tensor]]:
-            return quantile_loss(pick_row(q(b.obs, tau), b.action), target, tau, b.weight, c.kappa)
+            return quantile_loss(pick_row(q(b.obs, tau), b.action), target, choices.apart(tau), weight, c.kappa)
 
         out = s.minimise("q", loss)
-        return quantile_results(out, target)
+        results = quantile_results(out, target)
+        return results | {"priority": choices.together(results["priority"])}

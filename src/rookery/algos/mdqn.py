@@ -15,10 +15,9 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 from torch import Tensor, nn
 
-from rookery.acting.rules import EpsilonGreedy, Rule
+from rookery.acting.rules import Rule
 from rookery.algos.base import Algorithm, Share
 from rookery.algos.qlearning import QLearningConfig
-from rookery.core.spec import mask_of
 from rookery.core.tree import Tree
 from rookery.equations.td import td_loss
 from rookery.equations.value import munchausen_bonus, soft_value
@@ -37,12 +36,12 @@ class MDQNConfig(QLearningConfig):
 
 
 class MDQN(Algorithm):
-    """Off-policy, discrete actions."""
+    """Off-policy, discrete and multi-discrete actions."""
 
     name = "mdqn"
     Config = MDQNConfig
     store_kind = "replay"
-    actions = ("discrete",)
+    actions = ("discrete", "multi_discrete")
     plain = True
     targets = {"q_target": "q"}
     defaults = {"model": {"hidden": [128, 128], "activation": "relu"}}
@@ -57,26 +56,27 @@ class MDQN(Algorithm):
 
     def networks(self) -> dict[str, nn.Module]:
         c = self.config
-        return {"q": QNetwork(self.obs_spec, self.action_spec.sizes[0], self.model, c.dueling, c.noisy)}
+        return {"q": QNetwork(self.obs_spec, self.choices.actions, self.model, c.dueling, c.noisy)}
 
     def optimisers(self) -> dict[str, Optimiser]:
         return {"q": Adam(clip_norm=self.config.max_grad_norm, **self.config.grad.options)}
 
     def rule(self, column: int = 0, columns: int | None = None) -> Rule:
-        return EpsilonGreedy(self.config.epsilon_spread, column, columns)
+        return self.choices.rule(self.config.epsilon_spread, column, columns)
 
     def outputs(self, s: Any, obs: Tree, state: Any, first: Any) -> tuple[dict[str, Tensor], Any]:
         return {"q": s.q(obs)}, state
 
     def update(self, s: UpdateState, b: UpdateBatch) -> dict[str, Tensor]:
-        c, judge = self.config, s.q_target
-        bonus = c.alpha * munchausen_bonus(judge(b.obs), b.action, c.temperature, c.floor, mask_of(b.obs))
-        value = soft_value(judge(b.next_obs), c.temperature, mask_of(b.next_obs))
-        y = b.reward + bonus + b.discount * value
-        out = s.minimise("q", lambda q: td_loss(q(b.obs), b.action, y, b.weight))
+        c, choices, judge = self.config, self.choices, s.q_target
+        reward, discount, weight = choices.each(b.reward, b.discount, b.weight)
+        bonus = c.alpha * munchausen_bonus(judge(b.obs), b.action, c.temperature, c.floor, choices.mask(b.obs))
+        value = soft_value(judge(b.next_obs), c.temperature, choices.mask(b.next_obs))
+        y = reward + bonus + discount * value
+        out = s.minimise("q", lambda q: td_loss(q(b.obs), b.action, y, weight))
         size = out["td"].abs()
         return {
-            "priority": size,
+            "priority": choices.together(size),
             "td_abs": size.mean(),
             "q_mean": out["q"].mean(),
             "target_mean": y.mean(),

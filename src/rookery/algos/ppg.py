@@ -27,7 +27,7 @@ from rookery.algos.onpolicy import OnPolicy
 from rookery.core.schedule import Schedule
 from rookery.core.spec import mask_of
 from rookery.core.tree import Tree, tree_map
-from rookery.equations.distributions import divergence, logp_entropy
+from rookery.equations.distributions import joint_divergence, joint_logp_entropy
 from rookery.equations.policy import clip_fraction, kl_estimate, normalise, ppo_policy_loss
 from rookery.equations.rollouts import as_rows, judged, shuffled, values_of
 from rookery.equations.value import mean_valid, squared
@@ -142,10 +142,10 @@ class PPG(OnPolicy):
                 yield learner.step(part, "auxiliary")
 
     def update(self, s: UpdateState, b: UpdateBatch) -> dict[str, Tensor]:
-        leaf = self.action_spec
+        spec = self.action_spec
 
         def loss(policy: Any) -> tuple[Tensor, dict[str, Tensor]]:
-            logp, entropy = logp_entropy(leaf.kind, leaf.sizes, policy.policy(b.obs), b.action, mask_of(b.obs))
+            logp, entropy = joint_logp_entropy(spec, policy.policy(b.obs), b.action, mask_of(b.obs))
             log_ratio, bonus = logp - b.logp, mean_valid(entropy, b.valid)
             surrogate = mean_valid(ppo_policy_loss(log_ratio, b.advantage, s.knob.clip), b.valid)
             moved = {"kl": kl_estimate(log_ratio), "clip_fraction": clip_fraction(log_ratio, s.knob.clip)}
@@ -157,12 +157,12 @@ class PPG(OnPolicy):
         return metrics | {"explained_variance": b.explained.mean()} | self.curiosity.update(s, b)
 
     def auxiliary(self, s: Any, b: Any) -> dict[str, Tensor]:
-        c, leaf = self.config, self.action_spec
+        c, spec = self.config, self.action_spec
 
         def joint(policy: Any) -> tuple[Tensor, dict[str, Tensor]]:
             params, value = policy(b.obs)
             critic = mean_valid(squared(value - b.target), b.valid)
-            kl = mean_valid(divergence(leaf.kind, leaf.sizes, b.old, params, mask_of(b.obs)), b.valid)
+            kl = mean_valid(joint_divergence(spec, b.old, params, mask_of(b.obs)), b.valid)
             return critic + c.clone * kl, {"auxiliary/value_loss": critic, "auxiliary/kl": kl}
 
         metrics = s.minimise("policy", joint, by="auxiliary")

@@ -20,10 +20,9 @@ import numpy as np
 from pydantic import Field
 from torch import Tensor, nn
 
-from rookery.acting.rules import EpsilonGreedy, Rule
+from rookery.acting.rules import Rule
 from rookery.algos.base import AlgoConfig, Algorithm, Positive, Share
 from rookery.core.schedule import Schedule
-from rookery.core.spec import mask_of
 from rookery.core.tree import Tree
 from rookery.equations.returns import lambda_return, successor_values
 from rookery.equations.rollouts import as_rows, shuffled
@@ -54,12 +53,12 @@ class PQNConfig(AlgoConfig):
 
 
 class PQN(Algorithm):
-    """Values learnt from rollouts, discrete actions."""
+    """Values learnt from rollouts, discrete and multi-discrete actions."""
 
     name = "pqn"
     Config = PQNConfig
     store_kind = "rollout"
-    actions = ("discrete",)
+    actions = ("discrete", "multi_discrete")
     plain = True
     defaults = {"model": {"hidden": [128, 128], "activation": "relu", "layer_norm": True}, "env": {"num": 32}}
     metrics = {
@@ -81,24 +80,27 @@ class PQN(Algorithm):
         ]
 
     def networks(self) -> dict[str, nn.Module]:
-        return {"q": QNetwork(self.obs_spec, self.action_spec.sizes[0], self.model, self.config.dueling)}
+        return {"q": QNetwork(self.obs_spec, self.choices.actions, self.model, self.config.dueling)}
 
     def optimisers(self) -> dict[str, Optimiser]:
         return {"q": Adam(clip_norm=self.config.max_grad_norm, **self.config.grad.options)}
 
     def rule(self, column: int = 0, columns: int | None = None) -> Rule:
-        return EpsilonGreedy(self.config.epsilon_spread, column, columns)
+        return self.choices.rule(self.config.epsilon_spread, column, columns)
 
     def outputs(self, s: Any, obs: Tree, state: Any, first: Any) -> tuple[dict[str, Tensor], Any]:
         return {"q": s.q(obs)}, state
 
     def prepare(self, s: Any, b: Any) -> dict[str, Tree]:
         """Targets of the whole rollout [T, B], then its rows [N]."""
-        c = self.config
-        value, last, final = (max_q(s.q(obs), mask_of(obs)) for obs in (b.obs, b.last_obs, b.final_obs))
-        following = successor_values(value, last, final, b.final_at, b.valid)
-        done = b.terminated | b.truncated
-        target = lambda_return(b.reward, following, b.terminated, done, c.gamma, c.lam, b.valid)
+        c, done = self.config, b.terminated | b.truncated
+        seen = (max_q(s.q(obs), self.choices.mask(obs)) for obs in (b.obs, b.last_obs, b.final_obs))
+
+        def returns(value: Tensor, last: Tensor, final: Tensor) -> Tensor:
+            following = successor_values(value, last, final, b.final_at, b.valid)
+            return lambda_return(b.reward, following, b.terminated, done, c.gamma, c.lam, b.valid)
+
+        target = self.choices.by_part(returns, *seen)
         rows = {"obs": b.obs, "action": b.action, "target": target, "valid": b.valid.float()}
         return as_rows(rows)
 
@@ -109,10 +111,12 @@ class PQN(Algorithm):
                 yield learner.step(part)
 
     def update(self, s: UpdateState, b: UpdateBatch) -> dict[str, Tensor]:
+        together = self.choices.together
+
         def loss(q: Any) -> tuple[Tensor, dict[str, Tensor]]:
             q_sa = pick(q(b.obs), b.action)
             td = b.target - q_sa
-            numbers = {"q_mean": mean_valid(q_sa, b.valid), "td_abs": mean_valid(td.abs(), b.valid)}
-            return mean_valid(squared(td), b.valid), numbers
+            numbers = {"q_mean": mean_valid(together(q_sa), b.valid), "td_abs": mean_valid(together(td.abs()), b.valid)}
+            return mean_valid(together(squared(td)), b.valid), numbers
 
-        return s.minimise("q", loss) | {"target_mean": mean_valid(b.target, b.valid)}
+        return s.minimise("q", loss) | {"target_mean": mean_valid(together(b.target), b.valid)}

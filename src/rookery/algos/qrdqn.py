@@ -18,10 +18,9 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 from torch import Tensor, nn
 
-from rookery.acting.rules import EpsilonGreedy, Rule
+from rookery.acting.rules import Rule
 from rookery.algos.base import Algorithm, Positive
 from rookery.algos.qlearning import QLearningConfig, one_kind_of_priority
-from rookery.core.spec import mask_of
 from rookery.core.tree import Tree
 from rookery.equations.distributional import midpoints, moved, pick_row, quantile_loss, quantile_results
 from rookery.equations.value import greedy_action
@@ -40,12 +39,12 @@ class QRDQNConfig(QLearningConfig):
 
 
 class QRDQN(Algorithm):
-    """Off-policy, discrete actions."""
+    """Off-policy, discrete and multi-discrete actions."""
 
     name = "qrdqn"
     Config = QRDQNConfig
     store_kind = "replay"
-    actions = ("discrete",)
+    actions = ("discrete", "multi_discrete")
     plain = True
     targets = {"q_target": "q"}
     defaults = {"model": {"hidden": [128, 128], "activation": "relu"}}
@@ -63,27 +62,29 @@ class QRDQN(Algorithm):
 
     def networks(self) -> dict[str, nn.Module]:
         c = self.config
-        return {"q": AtomNetwork(self.obs_spec, self.action_spec.sizes[0], c.quantiles, self.model, c.dueling, c.noisy)}
+        return {"q": AtomNetwork(self.obs_spec, self.choices.actions, c.quantiles, self.model, c.dueling, c.noisy)}
 
     def optimisers(self) -> dict[str, Optimiser]:
         return {"q": Adam(clip_norm=self.config.max_grad_norm, **self.config.grad.options)}
 
     def rule(self, column: int = 0, columns: int | None = None) -> Rule:
-        return EpsilonGreedy(self.config.epsilon_spread, column, columns)
+        return self.choices.rule(self.config.epsilon_spread, column, columns)
 
     def outputs(self, s: Any, obs: Tree, state: Any, first: Any) -> tuple[dict[str, Tensor], Any]:
         return {"q": s.q(obs).mean(-1)}, state
 
     def update(self, s: UpdateState, b: UpdateBatch) -> dict[str, Tensor]:
-        c = self.config
+        c, choices = self.config, self.choices
+        reward, discount, weight = choices.each(b.reward, b.discount, b.weight)
         after = s.q_target(b.next_obs)  # [B, A, N]
         chooser = s.q(b.next_obs) if c.double else after
-        best = greedy_action(chooser.mean(-1), mask_of(b.next_obs))
-        target = moved(pick_row(after, best), b.reward, b.discount)
+        best = greedy_action(chooser.mean(-1), choices.mask(b.next_obs))
+        target = moved(pick_row(after, best), reward, discount)
         tau = midpoints(c.quantiles, b.reward.device)
 
         def loss(q: Any) -> tuple[Tensor, dict[str, Tensor]]:
-            return quantile_loss(pick_row(q(b.obs), b.action), target, tau, b.weight, c.kappa)
+            return quantile_loss(pick_row(q(b.obs), b.action), target, tau, weight, c.kappa)
 
         out = s.minimise("q", loss)
-        return quantile_results(out, target)
+        results = quantile_results(out, target)
+        return results | {"priority": choices.together(results["priority"])}

@@ -21,10 +21,9 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from rookery.acting.rules import EpsilonGreedy, Rule
+from rookery.acting.rules import Rule
 from rookery.algos.base import AlgoConfig, Algorithm, Positive, Share
 from rookery.core.schedule import Schedule
-from rookery.core.spec import mask_of
 from rookery.core.tree import Tree, tree_map, tree_take
 from rookery.data.replay.sequences import Window
 from rookery.equations.sequences import n_step_targets, sequence_priority
@@ -61,13 +60,13 @@ class R2D2Config(AlgoConfig):
 
 
 class R2D2(Algorithm):
-    """Off-policy, discrete actions, with memory."""
+    """Off-policy, discrete and multi-discrete actions, with memory."""
 
     name = "r2d2"
     Config = R2D2Config
     store_kind = "replay"
     recurrent = "must"
-    actions = ("discrete",)
+    actions = ("discrete", "multi_discrete")
     plain = True
     targets = {"q_target": "q"}
     defaults = {
@@ -90,13 +89,13 @@ class R2D2(Algorithm):
         return []
 
     def networks(self) -> dict[str, nn.Module]:
-        return {"q": QNetwork(self.obs_spec, self.action_spec.sizes[0], self.model, dueling=self.config.dueling)}
+        return {"q": QNetwork(self.obs_spec, self.choices.actions, self.model, dueling=self.config.dueling)}
 
     def optimisers(self) -> dict[str, Optimiser]:
         return {"q": Adam(clip_norm=self.config.max_grad_norm, eps=1e-5, **self.config.grad.options)}
 
     def rule(self, column: int = 0, columns: int | None = None) -> Rule:
-        return EpsilonGreedy(self.config.epsilon_spread, column, columns)
+        return self.choices.rule(self.config.epsilon_spread, column, columns)
 
     def memory(self) -> Tree:
         return state_spec(self.model.core)
@@ -110,7 +109,7 @@ class R2D2(Algorithm):
         return {"q": q}, state
 
     def update(self, s: UpdateState, b: UpdateBatch) -> dict[str, Tensor]:
-        c, eps = self.config, self.config.rescale
+        c, choices, eps = self.config, self.choices, self.config.rescale
         k = c.burn_in
         warm, obs, next_obs = (
             tree_take(b.obs, slice(k)),
@@ -119,6 +118,7 @@ class R2D2(Algorithm):
         )
         action, reward, terminated, done = (x[k:] for x in (b.action, b.reward, b.terminated, b.done))
         first, valid = b.first[k:], b.valid[k:]
+        weight, reward, terminated, done, seen = choices.each(b.weight, reward, terminated, done, valid)
 
         def warmed(q: Any) -> Tree:
             state = tree_take(b.state, 0)
@@ -133,18 +133,19 @@ class R2D2(Algorithm):
         def loss(q: Any) -> tuple[Tensor, dict[str, Tensor]]:
             values, after = q.unroll(obs, start, first, valid)
             chosen = s.q.step(next_obs, tree_map(lambda t: t.detach(), after))[0]
-            value = double_q(chosen, judged, mask_of(next_obs))
+            value = double_q(chosen, judged, choices.mask(next_obs))
             value = value if eps is None else unscale(value, eps)
-            y = n_step_targets(reward, value, terminated, done, valid, c.gamma, c.n_step)
+            y = n_step_targets(reward, value, terminated, done, seen, c.gamma, c.n_step)
             y = (y if eps is None else rescale(y, eps)).detach()
             q_sa = pick(values, action)
             td = y - q_sa
-            return mean_valid(b.weight * 0.5 * td.square(), valid), {"td": td, "q": q_sa}
+            return mean_valid(choices.together(weight * 0.5 * td.square()), valid), {"td": td, "q": q_sa}
 
         out = s.minimise("q", loss)
+        size, target = choices.together(out["td"].abs()), choices.together(out["q"] + out["td"])
         return {
-            "priority": sequence_priority(out["td"], valid, c.eta),
-            "td_abs": mean_valid(out["td"].abs(), valid),
-            "q_mean": mean_valid(out["q"], valid),
-            "target_mean": mean_valid(out["q"] + out["td"], valid),
+            "priority": sequence_priority(size, valid, c.eta),
+            "td_abs": mean_valid(size, valid),
+            "q_mean": mean_valid(choices.together(out["q"]), valid),
+            "target_mean": mean_valid(target, valid),
         }

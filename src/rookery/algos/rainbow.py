@@ -27,7 +27,7 @@ class RainbowConfig(CategoricalConfig):
 
 
 class Rainbow(C51):
-    """Off-policy, discrete actions: C51 under another name, without a method of its own."""
+    """Off-policy, discrete and multi-discrete actions: C51 under another name, without a method of its own."""
 
     name = "rainbow"
     Config = RainbowConfig

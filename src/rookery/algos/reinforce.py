@@ -26,7 +26,7 @@ from rookery.algos.onpolicy import OnPolicy
 from rookery.core.schedule import Schedule
 from rookery.core.spec import mask_of
 from rookery.core.tree import Tree
-from rookery.equations.distributions import logp_entropy
+from rookery.equations.distributions import joint_logp_entropy
 from rookery.equations.policy import normalise
 from rookery.equations.rollouts import as_rows, ends_inside, judged, values_of
 from rookery.equations.value import mean_valid, squared
@@ -104,10 +104,10 @@ class Reinforce(OnPolicy):
             yield learner.step(rows)
 
     def update(self, s: UpdateState, b: UpdateBatch) -> dict[str, Tensor]:
-        leaf = self.action_spec
+        spec = self.action_spec
 
         def loss(policy: Any) -> tuple[Tensor, dict[str, Tensor]]:
-            logp, entropy = logp_entropy(leaf.kind, leaf.sizes, policy(b.obs), b.action, mask_of(b.obs))
+            logp, entropy = joint_logp_entropy(spec, policy(b.obs), b.action, mask_of(b.obs))
             bonus = mean_valid(entropy, b.valid)
             return mean_valid(-b.advantage * logp, b.valid) - s.knob.entropy_bonus * bonus, {"entropy": bonus}
 

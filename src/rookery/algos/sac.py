@@ -104,7 +104,7 @@ class SAC(Algorithm):
     def optimisers(self) -> dict[str, Optimiser]:
         limited = Adam(clip_norm=self.config.max_grad_norm, **self.config.grad.options)
         learning: dict[str, Optimiser] = {"q": limited, "policy": limited}
-        return learning | ({"log_alpha": Adam(lr="alpha_lr")} if self.config.tune_alpha else {})
+        return learning | ({"log_alpha": Adam(lr="alpha_lr", fixed=True)} if self.config.tune_alpha else {})
 
     def rule(self, column: int = 0, columns: int | None = None) -> Rule:
         return squashed(self.action_spec, self.config.noise_memory)

@@ -23,7 +23,7 @@ from rookery.algos.onpolicy import OnPolicy
 from rookery.core.schedule import Schedule
 from rookery.core.spec import mask_of
 from rookery.core.tree import Tree
-from rookery.equations.distributions import divergence, logp_entropy
+from rookery.equations.distributions import joint_divergence, joint_logp_entropy
 from rookery.equations.policy import normalise
 from rookery.equations.rollouts import as_rows, judged, shuffled, values_of
 from rookery.equations.value import mean_valid, squared
@@ -114,19 +114,19 @@ class TRPO(OnPolicy):
 
     def move(self, learner: Learner, rows: dict[str, Any]) -> Outputs:
         """The policy's step."""
-        c, leaf, obs, valid = self.config, self.action_spec, rows["obs"], rows["valid"]
+        c, spec, obs, valid = self.config, self.action_spec, rows["obs"], rows["valid"]
         mask, old = mask_of(obs), rows["old"]
 
         def loss(policy: Any) -> Tensor:
-            logp, _ = logp_entropy(leaf.kind, leaf.sizes, policy(obs), rows["action"], mask)
+            logp, _ = joint_logp_entropy(spec, policy(obs), rows["action"], mask)
             return -mean_valid((logp - rows["logp"]).exp() * rows["advantage"], valid)
 
         def distance(policy: Any) -> Tensor:
-            return mean_valid(divergence(leaf.kind, leaf.sizes, old, policy(obs), mask), valid)
+            return mean_valid(joint_divergence(spec, old, policy(obs), mask), valid)
 
         region = TrustRegion(float(learner.eager.knob.radius), c.damping, c.iterations, c.backtracks, c.shrink)
         step = natural_step(learner.nets["policy"], loss, distance, region)
-        entropy = logp_entropy(leaf.kind, leaf.sizes, old, rows["action"], mask)[1]
+        entropy = joint_logp_entropy(spec, old, rows["action"], mask)[1]
         numbers = {f"policy/{name}": number for name, number in step.items()}
         numbers |= {"entropy": mean_valid(entropy, valid), "explained_variance": rows["explained"].mean()}
         return Outputs({}, tuple(numbers), torch.stack(list(numbers.values())).cpu().numpy())

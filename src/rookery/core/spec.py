@@ -37,6 +37,11 @@ class Leaf:
         return math.prod(self.shape) * self.dtype.itemsize
 
     @property
+    def choices(self) -> int:
+        """Entries that a mask of such an action has: one per choice; 0 where nothing can be masked."""
+        return sum(self.sizes) if self.kind in ("discrete", "multi_discrete") else 0
+
+    @property
     def is_image(self) -> bool:
         return self.kind == "box" and self.dtype == np.uint8 and len(self.shape) == 3
 

@@ -70,7 +70,7 @@ def _debug(config: Config) -> Iterator[str]:
 
 def _compiler(config: Config) -> Iterator[str]:
     problem = unavailable()
-    if problem is not None and config.learning.mode == "auto" and config.algorithm.eager_only is None:
+    if problem is not None and config.learning.mode == "auto" and config.algorithm.not_compiled(config) is None:
         yield f"updates cannot be compiled: {problem}"
 
 

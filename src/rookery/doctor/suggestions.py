@@ -68,7 +68,7 @@ def amdahl(shares: Mapping[str, float], factors: Mapping[str, float]) -> float:
 
 
 def compiled(config: Config, finding: Finding) -> Candidate | None:
-    possible = finding.mode == "eager" and config.algorithm.eager_only is None and unavailable() is None
+    possible = finding.mode == "eager" and config.algorithm.not_compiled(config) is None and unavailable() is None
     if not possible or config.run.device != "cpu":
         return None
     factor = COMPILED["small" if finding.work < LARGE else "large"]

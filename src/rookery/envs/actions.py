@@ -7,14 +7,15 @@ copy: it may keep or change it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import islice
 from typing import Any
 
 import numpy as np
 from gymnasium import spaces
 
 from rookery.core.errors import EnvError
-from rookery.core.spec import describe, spec_of
+from rookery.core.spec import describe, mask_of, spec_of
 from rookery.core.tree import Tree, leaves, walk
 
 Convert = Callable[[Tree], Any]
@@ -61,6 +62,25 @@ def action_spec_of(space: spaces.Space, where: str) -> Tree:
         what = empty[0] if empty else f"{where} is {space}"
         raise EnvError(f"{what}: it is empty, so there is nothing to decide. Leave it out, or give it a size above 0.")
     return spec
+
+
+def legal_sample(space: spaces.Space, obs: Tree) -> Any:
+    """A random action of the env's space, legal by the observation's action mask if it has one."""
+    mask = mask_of(obs)
+    if mask is None or isinstance(mask, dict) or (form := _masked(space, iter(np.asarray(mask, np.int8)))) is None:
+        return space.sample()
+    return space.sample(mask=form)
+
+
+def _masked(space: spaces.Space, entries: Iterator[np.int8]) -> Any:
+    """The next entries of a mask, one per choice, in the form that gymnasium wants for this space; None: no choices."""
+    if isinstance(space, spaces.Discrete):
+        return np.array(list(islice(entries, int(space.n))), np.int8)
+    if isinstance(space, spaces.MultiDiscrete):
+        return tuple(np.array(list(islice(entries, int(n))), np.int8) for n in space.nvec)
+    if isinstance(space, spaces.Dict):
+        return {key: _masked(part, entries) for key, part in space.spaces.items()}
+    return tuple(_masked(part, entries) for part in space.spaces) if isinstance(space, spaces.Tuple) else None
 
 
 class Contains:

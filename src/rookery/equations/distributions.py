@@ -6,6 +6,7 @@
     Gaussian          −½ ((a − μ) / σ)² − log σ − ½ log 2π               H = ½ + ½ log 2π + log σ
     squashed          a = tanh u, u Gaussian: log p(a) = log p(u) − Σ log(1 − tanh² u)
     divergence        KL(old ‖ new) = Σ p_old (log p_old − log p_new), in closed form
+    joint             the parts of a Dict or Tuple are independent: log p = Σ_k log p_k    H = Σ_k H_k    KL = Σ_k KL_k
 
 Straight-line torch without branches on data and without torch.distributions, so that make_fx can trace it.
 
@@ -23,6 +24,9 @@ from collections.abc import Mapping, Sequence
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+
+from rookery.core.spec import Leaf
+from rookery.core.tree import Tree, flatten, walk
 
 _LOG_2 = math.log(2.0)
 _HALF_LOG_2PI = 0.5 * math.log(2.0 * math.pi)
@@ -107,6 +111,52 @@ def divergence(
         return bernoulli_divergence(old["logits"], new["logits"])
     pairs = zip(_heads(old["logits"], sizes, mask), _heads(new["logits"], sizes, mask), strict=True)
     return torch.stack([(p.exp() * (p - q)).sum(-1) for p, q in pairs], -1).sum(-1)
+
+
+def joint_logp_entropy(
+    spec: Tree, params: Mapping[str, Tensor], action: Tree, mask: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """`logp_entropy` of the action of a whole space: a leaf, or a tree of leaves with an action in every one.
+
+    The parameters of the part at `path` are called `path/logits` and so on; the mask [..., Σ] holds those of the
+    discrete and multi-discrete parts side by side, in the order of the space.
+    """
+    if isinstance(spec, Leaf):
+        return logp_entropy(spec.kind, spec.sizes, params, action, mask)
+    actions, masks = flatten(action), _masks_of(spec, mask)
+    parts = [
+        logp_entropy(leaf.kind, leaf.sizes, _part_of(params, path), actions[path], masks.get(path))
+        for path, leaf in walk(spec)
+    ]
+    logps, entropies = zip(*parts)
+    return torch.stack(logps).sum(0), torch.stack(entropies).sum(0)
+
+
+def joint_divergence(
+    spec: Tree, old: Mapping[str, Tensor], new: Mapping[str, Tensor], mask: Tensor | None = None
+) -> Tensor:
+    """KL(old ‖ new) of two distributions of the action of a whole space, as in `joint_logp_entropy`."""
+    if isinstance(spec, Leaf):
+        return divergence(spec.kind, spec.sizes, old, new, mask)
+    masks = _masks_of(spec, mask)
+    parts = [
+        divergence(leaf.kind, leaf.sizes, _part_of(old, path), _part_of(new, path), masks.get(path))
+        for path, leaf in walk(spec)
+    ]
+    return torch.stack(parts).sum(0)
+
+
+def _part_of(params: Mapping[str, Tensor], path: str) -> dict[str, Tensor]:
+    """The parameters of one part of a tree of actions."""
+    return {name[len(path) + 1 :]: x for name, x in params.items() if name.rpartition("/")[0] == path}
+
+
+def _masks_of(spec: Tree, mask: Tensor | None) -> dict[str, Tensor]:
+    """path → its own mask, for the parts of a tree of actions that can have one."""
+    if mask is None:
+        return {}
+    choices = {path: n for path, leaf in walk(spec) if (n := leaf.choices)}
+    return dict(zip(choices, mask.split(list(choices.values()), -1)))
 
 
 def bernoulli_divergence(old: Tensor, new: Tensor) -> Tensor:

@@ -50,6 +50,7 @@ class Learnable(Protocol):
 
     def networks(self) -> dict[str, nn.Module]: ...
     def optimisers(self) -> dict[str, Optimiser]: ...
+    def chosen(self, own: Optimiser) -> Optimiser: ...
     def knobs(self) -> dict[str, Schedule]: ...
     def prepare(self, s: Any, b: Any) -> dict[str, Tensor]: ...
 
@@ -111,7 +112,7 @@ class Learner:
         self.nets = {name: FlatNetwork(name, module) for name, module in modules.items()}
         for target, source in algo.targets.items():
             self.nets[target] = FlatNetwork(target, self.nets[source].module, self.nets[source])
-        self.optimisers = algo.optimisers()
+        self.optimisers = {name: algo.chosen(optimiser) for name, optimiser in algo.optimisers().items()}
         self.knob_names = tuple(algo.knobs())
         self.tensors = self._named_tensors()
         self._knobs = self.tensors["knobs"].numpy() if self.device.type == "cpu" else None
@@ -140,7 +141,9 @@ class Learner:
                 raise ConfigError(
                     f"optimiser {name!r} takes its rate from knob {optimiser.lr!r}; knobs: {self.knob_names}"
                 )
-            tensors |= {f"{name}.{slot}": t for slot, t in optimiser.init(self.nets[moved].value).items()}
+            net = self.nets[moved]
+            self.optimisers[name] = optimiser = optimiser.fitted(tuple(p.shape for p in net.params.values()))
+            tensors |= {f"{name}.{slot}": t for slot, t in optimiser.init(net.value).items()}
         return tensors
 
     def set_knobs(self, values: dict[str, float]) -> None:

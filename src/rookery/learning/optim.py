@@ -87,6 +87,7 @@ class Optimiser:
     limit_at: float = 10.0  # c: its threshold, or its factor of a running moment
     limit_beta: float = 0.999  # β: memory of that moment
     of: str | None = None  # the network it moves; None: that of its own name
+    fixed: bool = False  # whether it stays what it is, whatever algo.optimiser says
 
     slots: ClassVar[tuple[str, ...]] = ()
 
@@ -104,6 +105,10 @@ class Optimiser:
         """Names of what the limit remembers; empty for limits that compare with a fixed number."""
         remembers = self.limit is not None and self.limit.endswith(("momentum", "momentum_norm"))
         return ("limit_v", "limit_count") if remembers else ()
+
+    def fitted(self, shapes: tuple[torch.Size, ...]) -> Optimiser:
+        """The optimiser of parameters with these shapes."""
+        return self
 
     def init(self, value: Tensor) -> dict[str, Tensor]:
         """Fresh moments for a vector of parameters, those of the limit last."""

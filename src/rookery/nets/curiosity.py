@@ -12,14 +12,13 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from rookery.core.spec import Leaf
 from rookery.core.tree import Tree
 from rookery.nets.build import build_encoder
 from rookery.nets.config import ModelConfig
-from rookery.nets.encoders import transform_of
+from rookery.nets.encoders import action_transform
 from rookery.nets.modules import linear, mlp
 from rookery.nets.normalise import Normalise
-from rookery.nets.policy import PolicyHead, Value
+from rookery.nets.policy import Value, policy_head
 
 
 class Features(nn.Module):
@@ -74,16 +73,16 @@ class Dynamics(Curious):
 
     plain = True  # core.plain
 
-    def __init__(self, obs_spec: Tree, action_spec: Leaf, model: ModelConfig, size: int):
+    def __init__(self, obs_spec: Tree, action_spec: Tree, model: ModelConfig, size: int):
         own = model.model_copy(update={"normalise_obs": True, "core": None})
         super().__init__(obs_spec, own)
-        self.coded, width = transform_of(action_spec)
+        self.coded, width = action_transform(action_spec)
         self.features = Features(obs_spec, own, size)
         self.between = mlp((2 * size, size), own.activation, activate_last=True)
-        self.action = PolicyHead(size, action_spec)
+        self.action = policy_head(size, action_spec)
         self.ahead = mlp((size + width, size, size), own.activation)
 
-    def forward(self, obs: Tree, next_obs: Tree, action: Tensor) -> tuple[dict[str, Tensor], Tensor, Tensor]:
+    def forward(self, obs: Tree, next_obs: Tree, action: Tree) -> tuple[dict[str, Tensor], Tensor, Tensor]:
         now, then = self.features(obs), self.features(next_obs)
         action_params = self.action(self.between(torch.cat([now, then], -1)))
         foreseen = self.ahead(torch.cat([now.detach(), self.coded(action)], -1))

@@ -15,26 +15,41 @@ from torch import Tensor, nn
 from rookery.core.tree import Tree
 from rookery.nets.build import build_encoder
 from rookery.nets.config import ModelConfig
-from rookery.nets.heads import Dueling
+from rookery.nets.heads import Dueling, Parts
 from rookery.nets.modules import linear
 from rookery.nets.noisy import noisy as noisy_layer
 
 
 class AtomNetwork(nn.Module):
-    """N numbers per action [..., A, N]: logits of fixed atoms, or quantiles at fixed fractions."""
+    """N numbers per action [..., A, N], or [..., K, A, N] of K choices, whose sizes `actions` then lists: logits of
+    fixed atoms, or quantiles at fixed fractions.
+    """
 
     plain = True  # core.plain
 
     def __init__(
-        self, obs_spec: Tree, actions: int, count: int, config: ModelConfig, dueling: bool = False, noisy: bool = False
+        self,
+        obs_spec: Tree,
+        actions: int | tuple[int, ...],
+        count: int,
+        config: ModelConfig,
+        dueling: bool = False,
+        noisy: bool = False,
     ):
         super().__init__()
-        self.dueling, self.shape = dueling, (actions + dueling, count)  # dueling: V in front of the advantages
         self.encoder = build_encoder(obs_spec, config)
+        self.dueling, width = dueling, self.encoder.out_features
+        if not isinstance(actions, int):
+            self.parts = True
+            self.head: nn.Module = Parts(width, actions, config.init, dueling=dueling, noisy=noisy, count=count)
+            return
+        self.parts, self.shape = False, (actions + dueling, count)  # dueling: V in front of the advantages
         layer = noisy_layer if noisy else linear
-        self.head = layer(self.encoder.out_features, math.prod(self.shape), config.init)
+        self.head = layer(width, math.prod(self.shape), config.init)
 
     def forward(self, obs: Tree) -> Tensor:
+        if self.parts:
+            return self.head(self.encoder(obs))
         numbers = self.head(self.encoder(obs)).unflatten(-1, self.shape)
         if not self.dueling:
             return numbers
@@ -50,7 +65,7 @@ class QuantileFunction(nn.Module):
     def __init__(
         self,
         obs_spec: Tree,
-        actions: int,
+        actions: int | tuple[int, ...],
         cosines: int,
         config: ModelConfig,
         dueling: bool = False,
@@ -60,21 +75,23 @@ class QuantileFunction(nn.Module):
         self.cosines, self.encoder = cosines, build_encoder(obs_spec, config)
         width = self.encoder.out_features
         self.embedding = linear(cosines, width, config.init)
-        self.head = (
-            Dueling(width, actions, config.init, noisy)
-            if dueling
-            else (noisy_layer if noisy else linear)(width, actions, config.init)
-        )
+        if not isinstance(actions, int):
+            self.head: nn.Module = Parts(width, actions, config.init, dueling=dueling, noisy=noisy)
+        elif dueling:
+            self.head = Dueling(width, actions, config.init, noisy)
+        else:
+            self.head = (noisy_layer if noisy else linear)(width, actions, config.init)
 
     def features(self, obs: Tree) -> Tensor:
         """ψ(s) [..., F]."""
         return self.encoder(obs)
 
     def quantiles(self, features: Tensor, tau: Tensor) -> Tensor:
-        """Z_τ(s, a) [..., A, K] of ψ(s) [..., F]."""
+        """Z_τ(s, a) [..., A, K] of ψ(s) [..., F]; of several choices [..., choices, A, K]."""
         waves = torch.cos(math.pi * torch.arange(self.cosines, device=tau.device) * tau.unsqueeze(-1))  # [..., K, n]
         embedded = torch.relu(self.embedding(waves))
-        return self.head(features.unsqueeze(-2) * embedded).transpose(-1, -2)
+        numbers = self.head(features.unsqueeze(-2) * embedded)  # [..., K, A] or [..., K, choices, A]
+        return numbers.movedim(-3, -1) if isinstance(self.head, Parts) else numbers.transpose(-1, -2)
 
     def forward(self, obs: Tree, tau: Tensor) -> Tensor:
         return self.quantiles(self.features(obs), tau)

@@ -24,9 +24,10 @@ from torch import Tensor, nn
 from rookery.core.errors import ConfigError
 from rookery.core.spec import Leaf, describe
 from rookery.core.system.memory import check_networks
-from rookery.core.tree import Tree
-from rookery.nets.config import ModelConfig
-from rookery.nets.layers import build_layers, feature_layers, image_layers
+from rookery.core.tree import Tree, flatten, walk
+from rookery.nets.blocks import Embedding
+from rookery.nets.config import ModelConfig, fitted
+from rookery.nets.layers import build_layers, embedding_size, feature_layers, image_layers, image_shape
 from rookery.nets.modules import ACTIVATIONS, HIDDEN_GAIN, mlp, orthogonal_
 from rookery.nets.normalise import normaliser_of, observation_of
 
@@ -67,6 +68,13 @@ class OneHots:
         return torch.cat([OneHot(size)(part) for size, part in zip(self.sizes, x.unbind(-1))], -1)
 
 
+@dataclass(frozen=True, slots=True)
+class Embedded:
+    """Stands for the learned vectors of a discrete leaf."""
+
+    at: int  # number of its embedding
+
+
 class Pixels(nn.Module):
     """Bytes of an image → convolutions → [..., out_features]."""
 
@@ -76,19 +84,20 @@ class Pixels(nn.Module):
         super().__init__()
         self.shape = leaf.shape
         self.channels_first = leaf.shape[0] < leaf.shape[2]
-        channels, *sides = leaf.shape if self.channels_first else (leaf.shape[2], *leaf.shape[:2])
+        channels, *sides = image_shape(leaf)
         if config.layers is not None:
             self.layers, shape = build_layers(image_layers(config), (channels, *sides), config, name)
             self.out_features = math.prod(shape)
             return
         layers: list[nn.Module] = []
-        for n_out, kernel, stride in config.convs:
+        convs = fitted(config.convs, tuple(sides))
+        for n_out, kernel, stride in convs:
             sides = [(side - kernel) // stride + 1 for side in sides]
             if min(sides) < 1:
                 raise ConfigError(
-                    f"model.convs={_lists(config.convs)} is too much for {name} of shape {leaf.shape}: nothing is left "
-                    f"of the image after the layer {[n_out, kernel, stride]}. Use smaller kernels and strides, e.g. "
-                    "model.convs=[[16,3,1]], or model.convs=[] to see the pixels as a vector."
+                    f"model.convs={_lists(convs)} is too much for {name} of shape {leaf.shape}: nothing is left "
+                    f"of the image after the layer {[n_out, kernel, stride]}. Use smaller kernels and strides, "
+                    "model.convs=auto, which fits them to the image, or [] to see the pixels as a vector."
                 )
             layers.append(nn.Conv2d(channels, n_out, kernel, stride, device="cpu"))
             layers += [nn.LayerNorm((n_out, *sides), device="cpu")] if config.layer_norm else []
@@ -121,6 +130,26 @@ def transform_of(leaf: Leaf) -> tuple[Callable[[Tensor], Tensor], int]:
     if leaf.dtype == np.uint8 and leaf.high is not None and np.size(leaf.high) and np.min(leaf.high) == 255:
         return Flat(len(leaf.shape), 1 / 255), width
     return Flat(len(leaf.shape)), width
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """The features of every part of a tree, side by side."""
+
+    plan: tuple[tuple[str, Callable[[Tensor], Tensor]], ...]
+
+    def __call__(self, tree: Tree) -> Tensor:
+        arrays = flatten(tree)
+        return torch.cat([transform(arrays[path]) for path, transform in self.plan], -1)
+
+
+def action_transform(spec: Tree) -> tuple[Callable[[Tree], Tensor], int]:
+    """(what turns an action into features, their number), for a leaf or a tree of them."""
+    if isinstance(spec, Leaf):
+        return transform_of(spec)
+    parts = {path: transform_of(leaf) for path, leaf in walk(spec)}
+    plan = tuple((path, transform) for path, (transform, _) in parts.items())
+    return Parts(plan), sum(width for _, width in parts.values())
 
 
 def paths_of(spec: Tree, above: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Leaf]]:
@@ -159,15 +188,19 @@ class Encoder(nn.Module):
     def __init__(self, obs_spec: Tree, config: ModelConfig):
         super().__init__()
         self.normaliser = normaliser_of(obs_spec) if config.normalise_obs else None
-        self.images = nn.ModuleList()
-        plan: list[tuple[tuple[str, ...], Callable[[Tensor], Tensor] | int]] = []
-        width, convolves = 0, bool(config.convs or image_layers(config))
+        self.images, self.embeddings = nn.ModuleList(), nn.ModuleList()
+        plan: list[tuple[tuple[str, ...], Callable[[Tensor], Tensor] | int | Embedded]] = []
+        width, convolves, embedded = 0, bool(config.convs or image_layers(config)), embedding_size(config)
         for path, leaf in paths_of(obs_spec):
-            transform: Callable[[Tensor], Tensor] | int
+            transform: Callable[[Tensor], Tensor] | int | Embedded
             if leaf.is_image and convolves:
                 image = Pixels(leaf, config, f"the image {'/'.join(path)!r}" if path else "the image")
                 transform, size = len(self.images), image.out_features
                 self.images.append(image)
+            elif embedded is not None and leaf.kind in ("discrete", "multi_discrete"):
+                vectors = Embedding(leaf, embedded)
+                transform, size = Embedded(len(self.embeddings)), vectors.out_features
+                self.embeddings.append(vectors)
             else:
                 transform, size = transform_of(leaf)
             plan.append((path, transform))
@@ -177,13 +210,16 @@ class Encoder(nn.Module):
                 f"the observation {describe(obs_spec)} has nothing for a network to see. "
                 "Check the env's observation space."
             )
-        self.plan = tuple(plan)  # per leaf: its path and its callable, or the number of its image network
+        self.plan = tuple(plan)  # per leaf: its path and its callable, or the number of its image network or embedding
         self.hidden, self.out_features = _top(width, config)
-        if image_layers(config) and not self.images:
-            raise ConfigError(
-                f"model.layers has convolutions, but the observation {describe(obs_spec)} has no image (uint8, three "
-                "dimensions). Remove the layers of type conv."
-            )
+        for missing, kind, name in (
+            (image_layers(config) and not self.images, "image (uint8, three dimensions)", "convolutions"),
+            (embedded is not None and not self.embeddings, "Discrete or MultiDiscrete part", "an embedding"),
+        ):
+            if missing:
+                raise ConfigError(
+                    f"model.layers has {name}, but the observation {describe(obs_spec)} has no {kind}. Remove it."
+                )
 
     def forward(self, obs: Tree) -> Tensor:
         obs = observation_of(obs)
@@ -194,7 +230,10 @@ class Encoder(nn.Module):
             x = obs
             for key in path:
                 x = x[key]
-            parts.append(self.images[transform](x) if isinstance(transform, int) else transform(x))
+            if isinstance(transform, int):
+                parts.append(self.images[transform](x))
+            else:
+                parts.append(self.embeddings[transform.at](x) if isinstance(transform, Embedded) else transform(x))
         return self.hidden(parts[0] if len(parts) == 1 else torch.cat(parts, -1))
 
     def plain_layers(self) -> list[nn.Module] | None:

@@ -16,7 +16,7 @@ from rookery.core.spec import Leaf, without_mask
 from rookery.core.tree import Tree
 from rookery.nets.build import build_encoder
 from rookery.nets.config import Init, ModelConfig
-from rookery.nets.cores import Core, State
+from rookery.nets.cores import Core, State, Stepwise, build_core
 from rookery.nets.modules import linear
 from rookery.nets.noisy import noisy as noisy_layer
 from rookery.nets.normalise import normaliser_of, observation_of
@@ -41,20 +41,69 @@ class Dueling(nn.Module):
         return value + advantage - advantage.mean(-1, keepdim=True)
 
 
+class Parts(nn.Module):
+    """Features → [..., K, A]: a head for each of K choices, side by side in one layer; numbers [..., K, A, N] with
+    `count`. A choice of fewer than A actions is filled up with what nobody reads.
+    """
+
+    plain = True  # core.plain
+
+    def __init__(
+        self,
+        in_features: int,
+        sizes: tuple[int, ...],
+        init: Init = "default",
+        *,
+        dueling: bool = False,
+        noisy: bool = False,
+        count: int | None = None,
+    ):
+        super().__init__()
+        self.sizes, self.dueling = sizes, dueling
+        self.shape = (len(sizes), max(sizes) + dueling, count or 1)
+        self.numbers = count is not None
+        self.all = _last(in_features, math.prod(self.shape), init, noisy)
+
+    def forward(self, x: Tensor) -> Tensor:
+        numbers = self.all(x).unflatten(-1, self.shape)
+        if self.dueling:
+            value, advantage = numbers[..., :1, :], numbers[..., 1:, :]
+            numbers = value + advantage - self._mean(advantage)
+        return numbers if self.numbers else numbers.squeeze(-1)
+
+    def _mean(self, advantage: Tensor) -> Tensor:
+        """Over the real actions of each choice, [..., K, 1, N]."""
+        if len(set(self.sizes)) == 1:
+            return advantage.mean(-2, keepdim=True)
+        return torch.stack([advantage[..., k, :n, :].mean(-2) for k, n in enumerate(self.sizes)], -2).unsqueeze(-2)
+
+
 class QNetwork(nn.Module):
-    """Q of every action, [..., A]. Action masks are not its business, but that of rules and losses.
+    """Q of every action, [..., A], or [..., K, A] of K choices, whose sizes `actions` then lists.
+
+    Action masks are not its business, but that of rules and losses.
 
     With `model.core` it has a memory and is read by `step` and `unroll`, else by calling it.
     """
 
     plain = True  # core.plain
 
-    def __init__(self, obs_spec: Tree, actions: int, config: ModelConfig, dueling: bool = False, noisy: bool = False):
+    def __init__(
+        self,
+        obs_spec: Tree,
+        actions: int | tuple[int, ...],
+        config: ModelConfig,
+        dueling: bool = False,
+        noisy: bool = False,
+    ):
         super().__init__()
         self.encoder = build_encoder(obs_spec, config)
-        self.core = None if config.core is None else Core(self.encoder.out_features, config.core)
+        self.core = None if config.core is None else build_core(self.encoder.out_features, config.core)
         width = self.encoder.out_features if self.core is None else self.core.size
-        self.head = (Dueling if dueling else _last)(width, actions, config.init, noisy)
+        if isinstance(actions, int):
+            self.head = (Dueling if dueling else _last)(width, actions, config.init, noisy)
+        else:
+            self.head = Parts(width, actions, config.init, dueling=dueling, noisy=noisy)
 
     def forward(self, obs: Tree) -> Tensor:
         return self.head(self.encoder(obs))
@@ -78,7 +127,7 @@ class QNetwork(nn.Module):
         return self.head(features), states
 
 
-def _core(core: Core | None) -> Core:
+def _core(core: Core | Stepwise | None) -> Core | Stepwise:
     assert core is not None, "this network was built without model.core"
     return core
 

@@ -2,7 +2,9 @@
 
 discrete, multi-discrete   logits of every head, side by side
 multi-binary               one logit per coin
-box                        mean, and a log standard deviation that does not depend on the observation
+box                        mean, and a log standard deviation that does not depend on the observation; or one that does,
+                           σ_i(s)² = Σ_j z_j(s)² s_ji², of noise z(s)ᵀ θ, θ_ji ~ N(0, s_ji²)    (gSDE, Raffin 2021)
+Dict, Tuple                a head for each part, whose path stands before the names of its parameters: `arm/mean`
 
 and whole policies of bounded actions, vectors [..., d] in [−1, 1] whatever the shape of the space:
 
@@ -19,10 +21,10 @@ import torch
 from torch import Tensor, nn
 
 from rookery.core.spec import Leaf
-from rookery.core.tree import Tree, tree_take
+from rookery.core.tree import Tree, leaves, tree_take, walk
 from rookery.nets.build import build_encoder
 from rookery.nets.config import ModelConfig
-from rookery.nets.cores import Core, State, state_spec
+from rookery.nets.cores import State, build_core, state_spec
 from rookery.nets.modules import linear, orthogonal_
 
 
@@ -49,16 +51,66 @@ class PolicyHead(nn.Module):
         return {"logits": out}
 
 
+class StateDependentHead(nn.Module):
+    """features z → {"mean", "log_std"} of a box, whose deviation depends on z; it learns no features from that."""
+
+    plain = True  # core.plain
+
+    def __init__(self, features: int, action_spec: Leaf, *, log_std: float = 0.0, orthogonal: bool = False):
+        super().__init__()
+        width = math.prod(action_spec.shape)
+        self.linear = nn.Linear(features, width)
+        if orthogonal:
+            orthogonal_(self.linear, gain=0.01)  # as in PolicyHead
+        # features of size 1 give the deviation exp(log_std), however many they are
+        self.log_scale = nn.Parameter(torch.full((features, width), log_std - 0.5 * math.log(features), device="cpu"))
+
+    def forward(self, features: Tensor) -> dict[str, Tensor]:
+        z = features.detach()
+        variance = (z * z) @ torch.exp(2.0 * self.log_scale)
+        return {"mean": self.linear(features), "log_std": 0.5 * torch.log(variance + 1e-6)}
+
+    def acting(self, features: Tensor) -> dict[str, Tensor]:
+        """With what a rule needs to draw such noise: z [..., features] and s [features, d]."""
+        return self(features) | {"latent": features + 0.0, "scale": torch.exp(self.log_scale)}
+
+
+class PolicyHeads(nn.Module):
+    """A head for each part of a Dict or Tuple of actions."""
+
+    plain = True  # core.plain
+
+    def __init__(self, features: int, action_spec: Tree, *, log_std: float = 0.0, orthogonal: bool = False):
+        super().__init__()
+        self.paths = tuple(path for path, _ in walk(action_spec))
+        self.heads = nn.ModuleList(
+            PolicyHead(features, leaf, log_std=log_std, orthogonal=orthogonal) for leaf in leaves(action_spec)
+        )
+
+    def forward(self, features: Tensor) -> dict[str, Tensor]:
+        parts = zip(self.paths, self.heads)
+        return {f"{path}/{name}": x for path, head in parts for name, x in head(features).items()}
+
+
+def policy_head(
+    features: int, action_spec: Tree, *, log_std: float = 0.0, orthogonal: bool = False, state_dependent: bool = False
+) -> nn.Module:
+    """features → the parameters of a distribution over the action space."""
+    alone: type[nn.Module] = StateDependentHead if state_dependent else PolicyHead
+    kind = alone if isinstance(action_spec, Leaf) else PolicyHeads
+    return kind(features, action_spec, log_std=log_std, orthogonal=orthogonal)
+
+
 class Policy(nn.Module):
     """The parameters of an action distribution, without a value."""
 
     plain = True  # core.plain
 
-    def __init__(self, obs_spec: Tree, action_spec: Leaf, model: ModelConfig, log_std: float = 0.0):
+    def __init__(self, obs_spec: Tree, action_spec: Tree, model: ModelConfig, log_std: float = 0.0):
         super().__init__()
         self.encoder = build_encoder(obs_spec, model)
         orthogonal = model.init == "orthogonal"
-        self.head = PolicyHead(self.encoder.out_features, action_spec, log_std=log_std, orthogonal=orthogonal)
+        self.head = policy_head(self.encoder.out_features, action_spec, log_std=log_std, orthogonal=orthogonal)
 
     def forward(self, obs: Tree) -> dict[str, Tensor]:
         return self.head(self.encoder(obs))
@@ -93,7 +145,14 @@ class ActorCritic(nn.Module):
     plain = True  # core.plain
 
     def __init__(
-        self, obs_spec: Tree, action_spec: Leaf, model: ModelConfig, *, shared: bool = False, log_std: float = 0.0
+        self,
+        obs_spec: Tree,
+        action_spec: Tree,
+        model: ModelConfig,
+        *,
+        shared: bool = False,
+        log_std: float = 0.0,
+        state_dependent: bool = False,
     ):
         super().__init__()
         orthogonal = model.init == "orthogonal"
@@ -103,10 +162,12 @@ class ActorCritic(nn.Module):
         width = self.encoder.out_features
         self.cores = nn.ModuleDict()
         if model.core is not None:
-            width = model.core.size
             names = ("policy",) if shared else ("policy", "value")
-            self.cores.update({name: Core(self.encoder.out_features, model.core) for name in names})
-        self.head = PolicyHead(width, action_spec, log_std=log_std, orthogonal=orthogonal)
+            cores = {name: build_core(width, model.core) for name in names}
+            self.cores.update(cores)
+            width = cores["policy"].size
+        options = {"orthogonal": orthogonal, "state_dependent": state_dependent}
+        self.head = policy_head(width, action_spec, log_std=log_std, **options)
         self.value_head = nn.Linear(width, 1)
         if orthogonal:
             orthogonal_(self.value_head, gain=1.0)
@@ -122,9 +183,12 @@ class ActorCritic(nn.Module):
     def act(self, obs: Tree, state: Any) -> tuple[dict[str, Tensor], Any]:
         """(policy, next state); the state is None without memory."""
         if state is None:
-            return self.policy(obs), None
+            return self._acting(self.encoder(obs)), None
         params, _, state = self.step(obs, state)
         return params, state
+
+    def _acting(self, features: Tensor) -> dict[str, Tensor]:
+        return self.head.acting(features) if isinstance(self.head, StateDependentHead) else self.head(features)
 
     def read(self, b: Any) -> tuple[dict[str, Tensor], Tensor]:
         """Policy and value of rows [N], or with a memory of sequences [L, N] from their state [1, N]."""
@@ -151,22 +215,23 @@ class ActorCritic(nn.Module):
     def step(self, obs: Tree, state: dict[str, State]) -> tuple[dict[str, Tensor], Tensor, dict[str, State]]:
         """(policy, value, next state) with any leading dimensions."""
         out = {name: core.step(x, state[name]) for name, core, x in self._parts(obs)}
-        return self._heads({name: y for name, (y, _) in out.items()}, {name: s for name, (_, s) in out.items()})
+        features = {name: y for name, (y, _) in out.items()}
+        return self._acting(features["policy"]), self._judged(features), {name: s for name, (_, s) in out.items()}
 
     def unroll(
         self, obs: Tree, state: dict[str, State], first: Tensor, valid: Tensor
     ) -> tuple[dict[str, Tensor], Tensor, dict[str, State]]:
         """(policy [T, B, …], value [T, B], states after each step [T, B, …]) from the state [B, …] before the first."""
         out = {name: core.unroll(x, state[name], first, valid) for name, core, x in self._parts(obs)}
-        return self._heads({name: y for name, (y, _) in out.items()}, {name: s for name, (_, s) in out.items()})
+        features = {name: y for name, (y, _) in out.items()}
+        return self.head(features["policy"]), self._judged(features), {name: s for name, (_, s) in out.items()}
 
     def _parts(self, obs: Tree) -> list[tuple[str, Any, Tensor]]:
         encoders = {"policy": self.encoder, "value": self.critic}
         return [(name, core, encoders[name](obs)) for name, core in self.cores.items()]  # type: ignore[misc]
 
-    def _heads(self, features: dict[str, Tensor], state: dict[str, State]) -> tuple[dict[str, Tensor], Tensor, Any]:
-        judged = features.get("value", features["policy"])
-        return self.head(features["policy"]), self.value_head(judged).squeeze(-1), state
+    def _judged(self, features: dict[str, Tensor]) -> Tensor:
+        return self.value_head(features.get("value", features["policy"])).squeeze(-1)
 
 
 class SquashedPolicy(nn.Module):

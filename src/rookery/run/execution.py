@@ -22,7 +22,7 @@ def choose_mode(config: Config) -> tuple[Mode, str]:
     from rookery.learning.compiled.internals import untested
     from rookery.learning.compiled.key import compiler
 
-    problem = algorithm.eager_only or unavailable()
+    problem = algorithm.not_compiled(config) or unavailable()
     if config.learning.learners > 1:
         problem = f"learning.learners={config.learning.learners} exchange gradients in the middle of an update"
     if problem is None and device_of(config) != "cpu":

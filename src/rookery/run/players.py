@@ -24,6 +24,7 @@ from rookery.core.tree import Tree, tree_take
 from rookery.data.store import Store
 from rookery.learning.group.leader import Leader
 from rookery.learning.learner import Learner
+from rookery.learning.reward_normaliser import RewardNormaliser
 from rookery.run.collect.chunks import apart, decided
 from rookery.run.config.config import Config
 
@@ -50,10 +51,12 @@ class Player:
         default_factory=set
     )  # collectors whose next chunk does not follow what the store has of them
     rng: np.random.Generator = field(init=False)  # of the algorithm's `learn`
+    rewards: RewardNormaliser | None = field(init=False)  # None: rewards are learnt from as they are
     _names: dict[tuple[str, ...], tuple[str, ...]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.rng = self.streams.numpy("learn")
+        self.rewards = RewardNormaliser(self.config.algo.gamma) if self.config.algo.normalise_reward else None
 
     @property
     def rows(self) -> int:
@@ -102,6 +105,8 @@ class Player:
         store = self.store
         if store is None:
             return
+        if self.rewards is not None:
+            self.rewards.observe(chunk)
         if chunk.collector in self.gaps and chunk.steps:
             self.gaps.remove(chunk.collector)
             chunk = apart(chunk)
@@ -112,6 +117,10 @@ class Player:
         dense = decided(chunk) if chunk.waits and not store.once else chunk
         if dense is not None:
             store.add(dense)
+
+    def learnt_from(self, batch: dict[str, Tree]) -> dict[str, Tree]:
+        """A batch of the store as the algorithm sees it."""
+        return batch if self.rewards is None else batch | {"reward": self.rewards.scaled(batch["reward"])}
 
     def decided(self, batch: dict[str, Tree]) -> bool:
         """False for a rollout in which the player never had a turn: an update would only follow its old gradients'
@@ -252,14 +261,16 @@ class Players(dict[str, Player]):
         return {
             name: {"learner": player.learner.state()}
             | ({} if player.store is None else {"store": player.store.state()})
+            | ({} if player.rewards is None else {"rewards": player.rewards.state()})
             for name, player in self.items()
         }
 
     def restore(self, state: dict[str, Any]) -> None:
         for name, player in self.items():
-            parts = {"learner": player.learner} | ({} if player.store is None else {"store": player.store})
+            parts: dict[str, Any] = {"learner": player.learner, "store": player.store, "rewards": player.rewards}
             for part, thing in parts.items():
-                path = f"players/{name}/{part}"
-                with restoring(path):
-                    thing.restore(state[name][part])
-                    check_restored(state[name][part], thing.state(), path)
+                if thing is not None:
+                    path = f"players/{name}/{part}"
+                    with restoring(path):
+                        thing.restore(state[name][part])
+                        check_restored(state[name][part], thing.state(), path)

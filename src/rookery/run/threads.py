@@ -42,7 +42,7 @@ from rookery.core.spec import zeros
 from rookery.core.system.cpus import cpu_quota
 from rookery.core.tree import tree_map
 from rookery.nets.build import OwnEncoder
-from rookery.nets.cores import Core
+from rookery.nets.cores import Core, Stepwise
 from rookery.nets.encoders import Encoder
 from rookery.run.config.config import Config
 from rookery.run.players import Player
@@ -112,7 +112,7 @@ def rows_of(player: Player, length: int = 1) -> int:
 
 def _one_after_another(network: nn.Module) -> set[nn.Module]:
     """Layers of a memory."""
-    return {layer for core in network.modules() if isinstance(core, Core) for layer in core.modules()}
+    return {layer for core in network.modules() if isinstance(core, Core | Stepwise) for layer in core.modules()}
 
 
 def _places(network: nn.Module, obs_spec: Any) -> dict[nn.Module, int]:

@@ -270,7 +270,7 @@ class Trainer:
             if not player.decided(batch):
                 continue
             phases.switch(UPDATE)
-            for outputs in player.algo.learn(player.learner, batch, player.rng):
+            for outputs in player.algo.learn(player.learner, player.learnt_from(batch), player.rng):
                 self._note(player, outputs, batch)
                 if keys is not None:
                     phases.switch(SAMPLE)

@@ -43,11 +43,15 @@ BEST = {
     "Mask": lambda seen: int(np.flatnonzero(seen[-1]["action_mask"])[-1]),
     "Nested": lambda seen: int(seen[-1]["count"] + seen[-1]["pair"][1][0]),
     "MultiDiscrete": lambda seen: np.array([int(seen[-1][0] > 0), int(np.argmax(seen[-1][1:]))]),
+    "Parts": lambda seen: {
+        "arm": ((seen[-1][:2] > 0).astype(int), 0.5 * seen[-1][2:3]),
+        "button": 1 + int(np.argmax(seen[-1][3:])),
+    },
 }
 
 
 def test_there_are_discrete_and_continuous_variants():
-    assert len(IDS) == 2 * 7 + 3
+    assert len(IDS) == 2 * 7 + 4
 
 
 @pytest.mark.parametrize("name", BEST)

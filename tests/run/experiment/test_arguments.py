@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from rookery import ConfigError, Experiment, UsageError, load_config
+from rookery.run.experiment.resume import refuse_changes
 from rookery.run.limits import RunLimits
 
 SHORT = {"train.max_steps": 256, "algo.rollout": 16, "env.num": 2, "log.sinks": [], "eval.at_end": False}
@@ -80,3 +81,10 @@ def test_seconds_that_end_before_the_first_update_are_told():
     )
     assert limits.reached(SimpleNamespace(**counts | {"updates": 1})) == "train.max_seconds=5 reached"
     assert limits.reached(SimpleNamespace(**counts | {"seconds": 4.0})) is None
+
+
+def test_image_layers_that_an_earlier_version_wrote_out_are_those_of_today() -> None:
+    made = lambda *words: load_config(algo="ppo", env="CartPole-v1", overrides=words)  # noqa: E731
+    refuse_changes(made("model.convs=[[32,8,4],[64,4,2],[64,3,1]]").dump(), made())
+    with pytest.raises(ConfigError, match=r"model.convs: 'auto' in the run, \[\[16, 3, 1\]\] now"):
+        refuse_changes(made().dump(), made("model.convs=[[16,3,1]]"))

@@ -13,12 +13,12 @@ from types import ModuleType
 from typing import Any
 
 import numpy as np
-from gymnasium import spaces
 
 from rookery.core import registry
 from rookery.core.errors import ConfigError, RookeryError
-from rookery.core.spec import MASK, describe
-from rookery.core.tree import Tree, leaves
+from rookery.core.spec import describe
+from rookery.core.tree import Tree, leaves, tree_take
+from rookery.envs.actions import legal_sample
 from rookery.envs.adapters import api_of, makers_of
 from rookery.envs.builders.multi import ENGINES, named, spoken, together
 from rookery.envs.check.trial import Report, generators
@@ -137,9 +137,7 @@ def _check_ends(report: Report, ends: list[Any], rows: dict[str, int], unended: 
 
 
 def _sample(env: MultiEnv, agent: str) -> Tree:
-    space, obs = env.action_spaces[agent], env.obs[agent]
-    masked = isinstance(obs, dict) and MASK in obs and isinstance(space, spaces.Discrete)
-    drawn = space.sample(mask=np.asarray(obs[MASK][0], np.int8)) if masked else space.sample()
+    drawn = legal_sample(env.action_spaces[agent], tree_take(env.obs[agent], 0))
     return _batched(drawn, env.action_spec[agent])
 
 

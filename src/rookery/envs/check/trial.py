@@ -9,10 +9,10 @@ from typing import Any
 
 import gymnasium
 import numpy as np
-from gymnasium import spaces
 
-from rookery.core.spec import MASK, spec_of
+from rookery.core.spec import spec_of
 from rookery.core.tree import leaves
+from rookery.envs.actions import legal_sample
 from rookery.envs.boundary import BadValue, Receiver, number, reset_problem, step_problem
 
 Moment = tuple[bytes, float, bool, bool]  # observation, reward, terminated, truncated
@@ -93,7 +93,7 @@ def _reset(env: gymnasium.Env, report: Report, receiver: Receiver, seed: int) ->
 
 
 def _step(env: gymnasium.Env, report: Report, receiver: Receiver, obs: Any, played: Played) -> tuple[Any, bool, bool]:
-    action = _sample(env, obs)
+    action = legal_sample(env.action_space, obs)
     try:
         result = env.step(action)
     except Exception as error:
@@ -115,12 +115,6 @@ def _step(env: gymnasium.Env, report: Report, receiver: Receiver, obs: Any, play
         )
     played.last = after
     return after, bool(terminated) or bool(truncated), bool(terminated)
-
-
-def _sample(env: gymnasium.Env, obs: Any) -> Any:
-    if isinstance(obs, dict) and MASK in obs and isinstance(env.action_space, spaces.Discrete):
-        return env.action_space.sample(mask=np.asarray(obs[MASK], np.int8))
-    return env.action_space.sample()
 
 
 def _look(env: gymnasium.Env, report: Report, receiver: Receiver, obs: Any, doing: str) -> None:
@@ -167,7 +161,7 @@ def trajectory(env: gymnasium.Env, seed: int, actions: list[Any] | None, limit: 
         receiver.write(0, obs)
         moments.append((_bytes(receiver), 0.0, False, False))
         for step in range(limit):
-            action = _sample(env, obs) if actions is None else actions[step]
+            action = legal_sample(env.action_space, obs) if actions is None else actions[step]
             taken.append(action)
             obs, reward, terminated, truncated, _ = env.step(action)
             receiver.write(0, obs)

@@ -10,6 +10,7 @@
     Mask         the highest legal action has reward 1; illegal ones raise
     Nested       the right action is the sum of two parts of a Dict / Tuple observation
     MultiDiscrete  two choices, each with its own right answer
+    Parts        a choice, two choices at once and a number, in a Dict with a Tuple: a quarter point for each
 
 Ids: `rookery/Probe<name>-v0`; where it makes sense also `rookery/Probe<name>Continuous-v0`.
 `optimum` is the best possible return.
@@ -215,12 +216,42 @@ class MultiChoice(Probe):
         return obs
 
 
+class Parts(Probe):
+    """An action with parts of every kind: a quarter of a point for each that is right; the observation tells all.
+
+    The number must be 0.5 or −0.5, and counts the less the farther it is from there.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        arm = spaces.Tuple((spaces.MultiDiscrete([2, 2]), spaces.Box(-1.0, 1.0, (1,), np.float32)))
+        self.action_space = spaces.Dict({"arm": arm, "button": spaces.Discrete(3, start=1)})
+        self.observation_space = spaces.Box(-1.0, 1.0, (6,), np.float32)
+
+    def begin(self) -> Any:
+        self._pair = np.array([self.bit(), self.bit()])
+        self._sign, self._button = 1.0 if self.bit() else -1.0, int(self.np_random.integers(3))
+        return self._seen()
+
+    def step(self, action: Any) -> Result:
+        pair, number = action["arm"]
+        right = int(np.sum(np.asarray(pair) == self._pair)) + int(int(action["button"]) == 1 + self._button)
+        close = 1.0 - (float(number[0]) - 0.5 * self._sign) ** 2
+        return self._seen(), 0.25 * (right + close), True, False, {}
+
+    def _seen(self) -> np.ndarray:
+        obs = np.zeros(6, np.float32)
+        obs[:2], obs[2] = 2.0 * self._pair - 1.0, self._sign
+        obs[3 + self._button] = 1.0
+        return obs
+
+
 def _one(value: float) -> np.ndarray:
     return np.array([value], np.float32)
 
 
 _BOTH = (Constant, Obs, Discount, Action, ObsAction, Endless, Memory)
-_DISCRETE = {"Mask": Mask, "Nested": Nested, "MultiDiscrete": MultiChoice}
+_DISCRETE = {"Mask": Mask, "Nested": Nested, "MultiDiscrete": MultiChoice, "Parts": Parts}
 
 
 def register() -> None:

@@ -24,6 +24,7 @@ from rookery.acting.actor import Actor, Message, Messages
 from rookery.core.chunk import MAIN, Collected, EpisodeEnd
 from rookery.core.errors import UsageError
 from rookery.core.restoring import check_restored, restoring
+from rookery.core.tree import Tree, tree_copy_into, tree_map, tree_take
 from rookery.envs.multi.env import MultiEnv, MultiStep
 from rookery.envs.multi.one_agent import at_table
 from rookery.envs.vector import Step, VectorEnv
@@ -210,21 +211,22 @@ class Collector:
             else:
                 self._asked[name] = {agent: env.acting[agent] & self.seats.held(agent, name) for agent in mine.blocks}
 
-    def _act(self) -> dict[str, np.ndarray]:
+    def _act(self) -> dict[str, Tree]:
         """agent → actions [B, …] of all who must act somewhere; players who sit nowhere are not computed."""
-        action: dict[str, np.ndarray] = {}
+        action: dict[str, Tree] = {}
         for name, mine in self.rows.items():
             turns = self._asked[name]
             if turns is not None and mine.waits and not any(where.any() for where in turns.values()):
                 continue
             decided = mine.act(turns, self.greedy)
             for agent, block in mine.blocks.items():
+                own = decided[block] if decided.__class__ is not dict else tree_take(decided, block)
                 if turns is None or (self._fixed[name] and turns[agent].any()):
-                    action[agent] = decided[block]
+                    action[agent] = own
                 elif agent in action:
-                    action[agent][turns[agent]] = decided[block][turns[agent]]
+                    tree_copy_into(action[agent], turns[agent], tree_take(own, turns[agent]))
                 elif self.env.acting[agent].any():
-                    action[agent] = decided[block].copy()  # seats of others are overwritten when they act
+                    action[agent] = tree_map(np.copy, own)  # seats of others are overwritten when they act
         return action
 
     def _end(self, ended: list[EpisodeEnd]) -> None:

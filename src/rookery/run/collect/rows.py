@@ -65,7 +65,7 @@ class Rows:
 
     # --- a row ---
 
-    def act(self, turns: Asked, greedy: bool) -> np.ndarray:
+    def act(self, turns: Asked, greedy: bool) -> Tree:
         """Actions for the env [C, …], to be read where the player was asked.
 
         All columns are computed, for a row's bits depend on the batch it is computed in; what was not asked for is

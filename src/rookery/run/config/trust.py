@@ -3,8 +3,8 @@
 A config that is given by `-c`, by a preset or in Python is the user's own. One that is read from the folder of a run
 may be somebody else's. It is trusted if this user has started a run with that very tree (a list of hashes in the user's
 state folder), or says so (`--trust`). Otherwise it may name Rookery's own code, gymnasium's ids and the packages of
-installed entry points, and of those only what is an env, a wrapper or an encoder by its looks: nothing is called to
-find that out.
+installed entry points, and of those only what is an env, a wrapper, a network or an optimiser by its looks: nothing is
+called to find that out.
 """
 
 from __future__ import annotations
@@ -26,7 +26,11 @@ from rookery.run.config.config import Config, tree_sha256
 log = logging.getLogger("rookery.run")
 PLUGINS = "gymnasium.envs"  # entry points that gymnasium itself loads
 _WRAPPERS = ("wrappers", "train_wrappers", "eval_wrappers")
-_METHODS = {"env": ("reset", "step"), "encoder": ("forward",)}  # what a class of each kind has
+_METHODS = {  # what a class has, by the last word of the key
+    "encoder": ("forward",),
+    "kind": ("forward",),
+    "optimiser": ("step", "state_dict"),
+}
 
 
 # --- whose it is ---
@@ -110,9 +114,12 @@ def _named(tree: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     chosen = [choice for part in _WRAPPERS for choice in _list(env.get(part))]
     wrappers = [choice.get("name") if isinstance(choice, Mapping) else choice for choice in chosen]
     players = {f"players.{name}.": part for name, part in _mapping(tree.get("players")).items()}
-    models = {prefix: _mapping(_mapping(part).get("model")) for prefix, part in ({"": tree} | players).items()}
     named = [("env.id", env.get("id")), *(("env.wrappers", name) for name in wrappers)]
-    named += [(f"{prefix}model.encoder", model.get("encoder")) for prefix, model in models.items()]
+    for prefix, part in ({"": tree} | players).items():
+        algo, model = (_mapping(_mapping(part).get(section)) for section in ("algo", "model"))
+        named.append((f"{prefix}algo.optimiser", algo.get("optimiser")))
+        named.append((f"{prefix}model.encoder", model.get("encoder")))
+        named.append((f"{prefix}model.core.kind", _mapping(model.get("core")).get("kind")))
     yield from ((key, name) for key, name in named if isinstance(name, str) and ":" in name)
 
 
@@ -147,7 +154,7 @@ def _code(key: str, name: str, config: Config) -> Any:
 
 def _unfit(key: str, code: Any, trusted: bool) -> str:
     """Why it cannot be what the key is for, or may not; empty if nothing is wrong with it."""
-    wanted = _METHODS["encoder" if key.endswith("encoder") else "env"]
+    wanted = _METHODS.get(key.rpartition(".")[2], ("reset", "step"))
     if not callable(code):
         return f"is a {type(code).__name__}; expected a class with {' and '.join(wanted)}, or a function that makes one"
     if isinstance(code, type):

@@ -43,6 +43,9 @@ CHANGEABLE = (
     "pool.gpus",
     "env.faults.",
 )
+REWORDED = {  # defaults that earlier versions wrote out, and the word for the same thing now
+    "model.convs": ([[32, 8, 4], [64, 4, 2], [64, 3, 1]], "auto"),
+}
 
 
 def resolve_config(
@@ -110,14 +113,19 @@ def check_same(config: Config, file: Path, manifest: Manifest | None) -> str | N
             log.warning("the run goes on, but perhaps not bit for bit: %s", reason)
     else:
         return None
-    _refuse_changes(saved, config)
+    refuse_changes(saved, config)
     return reason
 
 
-def _refuse_changes(saved: Mapping[str, Any], config: Config) -> None:
+def refuse_changes(saved: Mapping[str, Any], config: Config) -> None:
+    """A resumed run may be longer or report elsewhere, but must be the same run."""
     now = config.dump()
     before = _with_new_keys(saved, now)
-    changed = {key: pair for key, pair in diff(before, now).items() if not key.startswith(CHANGEABLE)}
+    changed = {
+        key: pair
+        for key, pair in diff(before, now).items()
+        if not key.startswith(CHANGEABLE) and pair != REWORDED.get(".".join(key.split(".")[-2:]))
+    }
     if changed:
         pairs = "; ".join(
             f"{key}: {a!r} in the run, {b!r} now ({config.provenance(key) if b is not ABSENT else 'missing'})"

@@ -1,4 +1,4 @@
-"""Cores: memory between the encoder and the heads.
+"""Recurrent cells: the hidden state is what they give.
 
     GRU    r, z = σ(W x + U h)      n = tanh(W_n x + r (U_n h + b_n))  h' = (1 − z) n + z h            (Cho 2014)
     LSTM   i, f, o = σ(W x + U h)   g = tanh(W_g x + U_g h)            c' = f c + i g, h' = o tanh c'  (Hochreiter 1997)
@@ -12,20 +12,13 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
-from rookery.core.spec import Leaf
 from rookery.nets.config import CoreConfig
 
 State = dict[str, Tensor]
 ENTRIES = {"gru": ("h",), "lstm": ("h", "c")}  # of a state
-
-
-def state_spec(config: CoreConfig) -> dict[str, Leaf]:
-    """What one seat remembers."""
-    return {name: Leaf("box", (config.size,), np.dtype(np.float32)) for name in ENTRIES[config.kind]}
 
 
 class Core(nn.Module):
