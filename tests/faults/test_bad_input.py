@@ -81,7 +81,7 @@ def test_wrong_types_nan_and_contradictions_name_their_fields(
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["cartpole-dqnn"], ["unknown preset 'cartpole-dqnn'", "Did you mean 'cartpole-dqn'?"]),
+        (["cartpole-dqnn"], ["unknown preset 'cartpole-dqnn'", "Did you mean 'cartpole-dqn' or "]),
         (["--algo", "zzz", "--env", "CartPole-v1"], ["unknown algo 'zzz'", "Known: ", "dqn, ", "r2d2"]),
         (["--algo", "dqn", "--env", "CartPol-v1"], ["unknown env 'CartPol-v1'", "Did you mean 'CartPole-v1'?"]),
         (["--algo", "dqn", "--env", "faults.fault_envs:Wal"], ["'Wal'", "Did you mean 'Walk'?"]),

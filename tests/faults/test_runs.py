@@ -57,7 +57,7 @@ def copy(finished: Path, tmp_path: Path) -> Path:
 
 
 def flip(folder: Path) -> None:
-    path = folder / "players.main.store.safetensors"
+    path = folder / "players.main.learner.safetensors"
     data = bytearray(path.read_bytes())
     data[len(data) // 2] ^= 16
     path.write_bytes(data)
@@ -72,7 +72,7 @@ def lose(folder: Path) -> None:
 
 
 def age(folder: Path) -> None:
-    text = (folder / "manifest.json").read_bytes().replace(b'"format": 3,', b'"format": 99,')
+    text = (folder / "manifest.json").read_bytes().replace(b'"format": 4,', b'"format": 99,')
     assert b'"format": 99,' in text
     (folder / "manifest.json").write_bytes(text)
     (folder / "COMMIT").write_bytes(commit_text(text))
@@ -124,7 +124,7 @@ def test_a_checkpoint_of_another_format_is_refused_and_names_both_versions(cli: 
         ended = cli(*words)
         assert ended.code == 4
         assert f"has checkpoint format 99 (written by Rookery {rookery.__version__})" in ended.err
-        assert "reads format 1, 2 and 3. Use the version that wrote it." in ended.err
+        assert "reads format 1, 2, 3 and 4. Use the version that wrote it." in ended.err
     assert checkpoint(copy, 120).is_dir()
 
 

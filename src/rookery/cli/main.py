@@ -75,7 +75,7 @@ def run(arguments: Sequence[str]) -> int:
         _complain(str(error), _own_traceback(error))
         return error.exit_code
     except SystemExit as error:
-        if debug:
+        if debug or "_ROOKERY_COMPLETE" in os.environ:  # a shell asks: it ends so
             raise
         _complain(f"{exit_place(error)}: sys.exit or os._exit was called ({error.code!r}), so the command did not end")
         return EnvError.exit_code

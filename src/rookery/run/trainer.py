@@ -526,7 +526,9 @@ class Trainer:
         self.best = None if run["best"] is None else float(run["best"])
         self.evaluation = None if run["evaluation"] is None else Evaluation(**run["evaluation"])
         self._pending, self.closed_at = dict(run["pending"]), run["closed_at"]
-        self.owed, self._record = list(run["owed"]), record_from(run["record"])
+        self.owed, self._record = run["owed"][:], record_from(run["record"])
+        if not all(hasattr(self, f"_due_{name}") for name in self.owed):
+            raise ValueError(f"run/owed is {self.owed}")
         self.seating = {agent: dict(weights) for agent, weights in run["seating"].items()}
         for name, player in self.players.items():
             player.knob_values = dict(run["knobs"][name])

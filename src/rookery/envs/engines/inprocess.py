@@ -379,7 +379,9 @@ class InProcess(VectorEnv):
         self._failed_steps += stepping
         tried = (self._steps - 1) * self.num + i + 1
         if stepping and self._failed_steps == tried >= max(self.num, 2):
-            raise EnvError(f"{error} Every env failed at its first step: the run is given up.") from error.__cause__
+            given_up = EnvError(f"{error} Every env failed at its first step: the run is given up.")
+            given_up.shown = True  # by the one before it
+            raise given_up from error.__cause__
 
         def anew() -> None:
             self._episode[i] += 1

@@ -1,10 +1,10 @@
 """Trust: whose code a config may name.
 
 A config that is given by `-c`, by a preset or in Python is the user's own. One that is read from the folder of a run
-may be somebody else's. It is trusted if this user has started a run with that very tree (a list of hashes in the user's
-state folder), or says so (`--trust`). Otherwise it may name Rookery's own code, gymnasium's ids and the packages of
-installed entry points, and of those only what is an env, a wrapper, a network or an optimiser by its looks: nothing is
-called to find that out.
+may be somebody else's. It is trusted if this user has started a run that names the same code with the same arguments (a
+list of hashes in the user's state folder), or says so (`--trust`). Otherwise it may name Rookery's own code,
+gymnasium's ids and the packages of installed entry points, and of those only what is an env, a wrapper, a network or an
+optimiser by its looks: nothing is called to find that out.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _METHODS = {  # what a class has, by the last word of the key
 
 
 def list_file() -> Path:
-    """Hashes of the trees with which this user started runs, one per line."""
+    """Hashes of what this user's runs named, one per line."""
     named = os.environ.get("XDG_STATE_HOME", "")
     state = Path(named) if os.path.isabs(named) else Path.home() / ".local" / "state"
     return state / "rookery" / "trusted"
@@ -53,7 +53,7 @@ def remember(config: Config) -> None:
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         descriptor = open_regular(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
         with os.fdopen(descriptor, "wb", buffering=0) as opened:  # one short write: runs may start at the same time
-            opened.write(f"{tree_sha256(tree)}\n".encode())
+            opened.write(_line(tree))
     except (OSError, RuntimeError) as error:  # RuntimeError: there is no home
         log.warning(
             "the run goes on, but its folder will need --trust: the list of your runs cannot be kept: %s", error
@@ -67,9 +67,9 @@ def vouched(tree: Mapping[str, Any], known: Config | None) -> bool:
 
 
 def remembered(tree: Mapping[str, Any]) -> bool:
-    """Whether this user has started a run with this tree."""
+    """Whether this user has started a run that names the same."""
     try:
-        line = f"{tree_sha256(tree)}\n".encode()
+        line = _line(tree)
         descriptor = open_regular(list_file())
     except (OSError, RuntimeError, TypeError, ValueError):  # there is no list, or the tree holds what no config does
         return False
@@ -81,6 +81,16 @@ def remembered(tree: Mapping[str, Any]) -> bool:
             )
             return False
         return line in opened
+
+
+def _line(tree: Mapping[str, Any]) -> bytes:
+    """The hash of all code that a tree names and of what is handed to it; the rest is ours to check, and may change."""
+    env = _mapping(tree.get("env"))
+    calls: list[Any] = [tree.get("import"), [env.get(key) for key in ("id", "kwargs", "per_env", *_WRAPPERS)]]
+    for prefix, (algo, model) in _sections(tree):
+        calls.append([prefix, algo.get("optimiser"), algo.get("optimiser_options")])
+        calls.append([model.get("encoder"), model.get("kwargs"), model.get("core")])
+    return f"{tree_sha256({'calls': calls})}\n".encode()
 
 
 def refuse_foreign(tree: Mapping[str, Any], file: Path) -> None:
@@ -113,14 +123,20 @@ def _named(tree: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     env = _mapping(tree.get("env"))
     chosen = [choice for part in _WRAPPERS for choice in _list(env.get(part))]
     wrappers = [choice.get("name") if isinstance(choice, Mapping) else choice for choice in chosen]
-    players = {f"players.{name}.": part for name, part in _mapping(tree.get("players")).items()}
     named = [("env.id", env.get("id")), *(("env.wrappers", name) for name in wrappers)]
-    for prefix, part in ({"": tree} | players).items():
-        algo, model = (_mapping(_mapping(part).get(section)) for section in ("algo", "model"))
+    for prefix, (algo, model) in _sections(tree):
         named.append((f"{prefix}algo.optimiser", algo.get("optimiser")))
         named.append((f"{prefix}model.encoder", model.get("encoder")))
         named.append((f"{prefix}model.core.kind", _mapping(model.get("core")).get("kind")))
     yield from ((key, name) for key, name in named if isinstance(name, str) and ":" in name)
+
+
+def _sections(tree: Mapping[str, Any]) -> Iterator[tuple[str, tuple[Mapping[str, Any], Mapping[str, Any]]]]:
+    """(prefix of the keys, (algo, model)) of the run and of each player."""
+    players = {f"players.{name}.": part for name, part in _mapping(tree.get("players")).items()}
+    for prefix, part in ({"": tree} | players).items():
+        algo, model = (_mapping(_mapping(part).get(section)) for section in ("algo", "model"))
+        yield prefix, (algo, model)
 
 
 def refusals(config: Config, trusted: bool) -> Iterator[str]:
