@@ -7,13 +7,11 @@ interrupts one that takes too long. Elsewhere it gets a thread of its own, which
 from __future__ import annotations
 
 import logging
-import signal
 import threading
-import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from typing import Any
 
+from rookery.core.system.portable import CAN_ALARM, alarm
 from rookery.envs.faults import ERRORS, place
 
 log = logging.getLogger(__name__)
@@ -48,9 +46,9 @@ def close_problem(envs: Sequence[Any]) -> str | None:
 
 def _within(seconds: float, call: Callable[[], None]) -> bool:
     """Whether the call returned in time."""
-    if threading.current_thread() is threading.main_thread() and hasattr(signal, "setitimer"):
+    if threading.current_thread() is threading.main_thread() and CAN_ALARM:
         try:
-            with _timer(seconds):
+            with alarm(seconds, _TooLong):
                 call()
         except _TooLong:
             return False
@@ -59,21 +57,3 @@ def _within(seconds: float, call: Callable[[], None]) -> bool:
     thread.start()
     thread.join(seconds)
     return not thread.is_alive()
-
-
-@contextmanager
-def _timer(seconds: float) -> Iterator[None]:
-    """Raise `_TooLong` in the body after so many seconds; whoever used the timer before gets it back."""
-
-    def ring(*_: Any) -> None:
-        raise _TooLong
-
-    handler, start = signal.signal(signal.SIGALRM, ring), time.monotonic()
-    left, interval = signal.setitimer(signal.ITIMER_REAL, seconds, 1.0)  # again, should somebody swallow the first
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, handler)
-        if left:
-            signal.setitimer(signal.ITIMER_REAL, max(left - (time.monotonic() - start), 0.001), interval)

@@ -44,7 +44,7 @@ def for_rows(name: str, judge: Judge, achieved: np.ndarray, desired: np.ndarray)
         return ByRow(judge)
     raise EnvError(
         f"{name} of the env must judge goals of shape {np.shape(achieved)}, {TRIED} of them at once or one by one, "
-        f"without infos (they are not stored). At once: {many}; one: {one}. Let it return a finite number for every pair."
+        f"without infos (they are not stored). At once: {many}; one: {one}. Let it give a finite number for every pair."
     )
 
 

@@ -105,8 +105,8 @@ class Checker:
         close = [f"{prefix}{name}" for name in nearest(word, siblings)]
         elsewhere = sorted(key for key in self.known if key.rpartition(".")[2] == word or key == word)
         names = list(dict.fromkeys([*close, *elsewhere[:2]]))
-        hint = self._synonym(word) or did_you_mean_exactly(names) or self._elsewhere(path)
-        hint = hint or (f" Known: {', '.join(siblings)}." if siblings else "")
+        hint = self._synonym(word) or did_you_mean_exactly(names) or self._synonym_elsewhere(word)
+        hint = hint or self._elsewhere(path) or (f" Known: {', '.join(siblings)}." if siblings else "")
         self._spoilt.update(names)
         self.add(path, "unknown key", hint)
 
@@ -116,6 +116,10 @@ class Checker:
             if key in self.known:
                 self._spoilt.add(key)
                 return f" In Rookery that is {key}" + (f": {self.known[key]}." if self.known[key] else ".")
+        return ""
+
+    def _synonym_elsewhere(self, word: str) -> str:
+        """The same, of a key that other algorithms have."""
         for key in keys_for(word):
             if others := self._elsewhere(tuple(key.split("."))):
                 return f" In Rookery that is {key}.{others}"

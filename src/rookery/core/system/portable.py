@@ -13,7 +13,8 @@ import multiprocessing
 import os
 import signal
 import sys
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ READ = os.O_RDONLY | CLOEXEC | _BINARY
 CREATE = os.O_RDWR | os.O_CREAT | CLOEXEC | _BINARY
 KILL = getattr(signal, "SIGKILL", signal.SIGTERM)  # Windows ends a process by either
 PREEMPT = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGINT", "SIGUSR1") if hasattr(signal, name))
+CAN_ALARM = hasattr(signal, "setitimer")
 _BYTE = 1 << 30  # which byte of a file Windows locks: behind all that is written
 
 
@@ -161,3 +163,24 @@ def start_method(word: str) -> str:
         return word
     can_fork = "forkserver" in multiprocessing.get_all_start_methods() and sys.platform != "darwin"
     return "forkserver" if can_fork else "spawn"
+
+
+@contextlib.contextmanager
+def alarm(seconds: float, error: type[BaseException]) -> Iterator[None]:
+    """Raise `error` in the body after so many seconds; whoever used the timer before gets it back.
+
+    In the main thread, where `CAN_ALARM`.
+    """
+
+    def ring(*_: Any) -> None:
+        raise error
+
+    handler, start = signal.signal(signal.SIGALRM, ring), time.monotonic()
+    left, interval = signal.setitimer(signal.ITIMER_REAL, seconds, 1.0)  # again, should somebody swallow the first
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, handler)
+        if left:
+            signal.setitimer(signal.ITIMER_REAL, max(left - (time.monotonic() - start), 0.001), interval)

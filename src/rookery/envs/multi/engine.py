@@ -152,7 +152,7 @@ class Agents(MultiEnv):
                 plain = False
                 self._bad(table, error, action)
             except EnvError as error:
-                self._blame(error, i, action)
+                _blame(error, i, action)
                 raise
         if count < self.num:
             plain = False
@@ -286,7 +286,7 @@ class Agents(MultiEnv):
         """NaN or infinity from an env: raise, or drop the running episode and begin the next one. What an env itself
         calls abnormal is always dropped."""
         if table.length:  # else it came from a reset
-            self._blame(error, table.index, action)
+            _blame(error, table.index, action)
         if not self._drop_bad and not isinstance(error, Abnormal):
             advice = "Mend the env, or set env.on_bad=drop to drop such episodes and go on."
             raise EnvError(f"{error} {advice}") from error
@@ -312,12 +312,6 @@ class Agents(MultiEnv):
             assert step.infos is not None
             step.infos[i] = {}
 
-    @staticmethod
-    def _blame(error: EnvError, i: int, action: dict[str, Tree]) -> None:
-        """An env that fails after NaN or infinity from a policy is not to blame."""
-        if guilty := [agent for agent, rows in action.items() if not_finite(rows, i)]:
-            raise Diverged(f"the policy of {guilty} gave an action that is not finite, and then: {error}") from error
-
     def _inexact(self, reason: str) -> None:
         log.warning("%s", reason)
         if self.exactness == "exact":
@@ -342,6 +336,12 @@ class Agents(MultiEnv):
                         f"{describe(spec_of(obs))}, "
                         f"actions {act}; expected {describe(self.obs_spec[agent])} and {self.action_spaces[agent]}"
                     )
+
+
+def _blame(error: EnvError, i: int, action: dict[str, Tree]) -> None:
+    """An env that fails after NaN or infinity from a policy is not to blame."""
+    if guilty := [agent for agent, rows in action.items() if not_finite(rows, i)]:
+        raise Diverged(f"the policy of {guilty} gave an action that is not finite, and then: {error}") from error
 
 
 class ParallelAgents(Agents):

@@ -141,9 +141,7 @@ class Experiment:
         self.folder, self.live, self.thread = folder, LiveState(folder.state), threading.get_ident()
         self.checkpoints = Checkpoints(folder.checkpoints, self.config.checkpoint.keep)
         saved = self._previous(folder)
-        with restoring():
-            # before the first update the mode is chosen again, by the same rule and with the same fall-back
-            modes = saved_modes(saved)
+        modes = saved_modes(saved)
         try:
             parts = build_parts(self.config, env=self.env_factory, modes=modes, folder=folder.path)
             if self.init_from is not None and saved is None:
@@ -225,8 +223,7 @@ class Experiment:
         summary = self._summary(status, reason)
         self.folder.write_summary(summary)
         self._tell(status)
-        metrics = {} if last is None else last.metrics
-        return Result(status, reason, self.folder.path, summary, code, trainer.evaluation, metrics)
+        return Result(status, reason, self.folder.path, summary, code, trainer.evaluation, last.metrics if last else {})
 
     def _failed(self, error: BaseException) -> None:
         reason = str(error) if isinstance(error, RookeryError) else f"{type(error).__name__}: {error}"
@@ -301,8 +298,6 @@ class Experiment:
         if checkpoint is None:
             log.warning("%s holds no checkpoint: the run starts again from its beginning", folder.path)
             return None
-        if checkpoint.manifest.format < 3 and any(player.prefix for player in self.config.players.values()):
-            self.inexact = "begun before 0.2, when replays and β of named players followed other counts"
         return checkpoint.load()
 
     def _restore(self, saved: dict[str, Any]) -> None:

@@ -114,6 +114,8 @@ def check_same(config: Config, file: Path, manifest: Manifest | None) -> str | N
     else:
         return None
     refuse_changes(saved, config)
+    if manifest is not None and manifest.format < 3 and any(player.prefix for player in config.players.values()):
+        return "begun before 0.2, when replays and β of named players followed other counts"
     return reason
 
 
@@ -161,11 +163,13 @@ def _without(tree: Mapping[str, Any], keys: set[str], prefix: str = "") -> dict[
 
 
 def saved_modes(saved: dict[str, Any] | None) -> dict[str, Any]:
-    """player → how the run being resumed executes its updates, once that is decided."""
+    """player → how the run being resumed executes its updates. Before the first one that is chosen again, by the same
+    rule and with the same fall-back."""
     if saved is None:
         return {}
-    modes, players = saved["run"]["mode"], saved["players"]
-    return {name: modes[name] for name, part in players.items() if int(part["learner"]["updates"])}
+    with restoring():
+        modes, players = saved["run"]["mode"], saved["players"]
+        return {name: modes[name] for name, part in players.items() if int(part["learner"]["updates"])}
 
 
 def start_from(parts: Parts, source: str) -> None:
