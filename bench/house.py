@@ -502,7 +502,7 @@ config = load_config(algo="dqn", overrides=[*env, "env.num=8", "learning.mode=ea
 trainer = Trainer(config)
 collector = trainer.pool.collectors[0]
 collector.load({name: player.message(0) for name, player in trainer.players.items()})
-for rows in (200, 4000):  # the first is for warming up
+for rows in (200, 12000):  # the first is for warming up
     start = process_time()
     for _ in range(rows // 4): collector.collect(4)
     used = process_time() - start
@@ -513,7 +513,7 @@ print("CPU", used)
 
 def dicts(pairs: int) -> int:
     """Ratio of CPU seconds of collecting one agent: env.api=dict / gymnasium's API, of the same env."""
-    ratios({kind: (HERE, [DICT_CODE, kind]) for kind in ("dict", "gymnasium")}, pairs, "32 000 steps")
+    ratios({kind: (HERE, [DICT_CODE, kind]) for kind in ("dict", "gymnasium")}, pairs, "96 000 steps")
     return 0
 
 

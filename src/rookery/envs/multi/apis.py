@@ -174,10 +174,14 @@ class Dicts(ApiAdapter):
     def spaces(self, agent: str) -> tuple[spaces.Space, spaces.Space]:
         return self.env.observation_spaces[agent], self.env.action_spaces[agent]
 
-    def reset(self, seed: int | None) -> Timestep:
+    def begin(self, seed: int | None) -> tuple[Any, Any]:
+        """The two dicts of a reset."""
         if not self._seeded and hasattr(self.env, "seed"):
             self.env.seed(seed)
-        obs, infos = _pair(self.env.reset(seed=seed) if self._seeded else self.env.reset())
+        return _pair(self.env.reset(seed=seed) if self._seeded else self.env.reset())
+
+    def reset(self, seed: int | None) -> Timestep:
+        obs, infos = self.begin(seed)
         self._there = list(obs)
         return Timestep(list(obs), obs, infos=infos)
 
@@ -218,20 +222,22 @@ class OnlyAgent(gymnasium.Env):
         return len(getattr(env, "possible_agents", getattr(env, "observation_spaces", ()))) == 1
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        timestep = self._dicts.reset(seed)
-        self._last = self._own(timestep.obs, over=False)
-        return self._last, timestep.infos.get(self.agent, {})
+        obs, infos = self._dicts.begin(seed)
+        self._last = self._own(obs, over=False)
+        return self._last, infos.get(self.agent, {})
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         agent = self.agent
         answer = self.env.step({agent: action})
         try:  # nearly always everything is there; to ask first would cost as much as a third of CartPole
-            (_,), reward, terminated, truncated, infos = answer
-            self._last = obs = answer[0][agent]
-            over = terminated[ALL] or terminated[agent], truncated[ALL] or truncated[agent]
-            return obs, reward[agent], *over, infos[agent]
+            obs, reward, terminated, truncated, infos = answer
+            if len(obs) == 1:
+                self._last = last = obs[agent]
+                ends, cut = terminated[ALL] or terminated[agent], truncated[ALL] or truncated[agent]
+                return last, reward[agent], ends, cut, infos[agent]
         except (KeyError, IndexError, TypeError, ValueError):
-            return self._partial(answer)
+            pass
+        return self._partial(answer)
 
     def _partial(self, answer: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         """An answer in which something may be missing: the reason is told, or what goes without saying is added."""
@@ -259,6 +265,8 @@ class OnlyAgent(gymnasium.Env):
 
 
 def _pair(result: Any) -> tuple[Any, Any]:
+    if result.__class__ is tuple and len(result) == 2 and result[0].__class__ is result[1].__class__ is dict:
+        return result
     if not (isinstance(result, tuple) and len(result) == 2 and all(isinstance(part, Mapping) for part in result)):
         raise BadValue(f"reset returned {_form(result)}, expected (obs, info), two dicts")
     return result
