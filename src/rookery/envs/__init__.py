@@ -7,7 +7,7 @@ from rookery.envs.check.trial import Report
 from rookery.envs.config import EnvConfig
 from rookery.envs.engines.gym_vector import FromVector
 from rookery.envs.engines.inprocess import InProcess
-from rookery.envs.multi.engine import DictAgents, ParallelAgents, TurnAgents
+from rookery.envs.multi.engine import DictAgents, ParallelAgents, TupleAgents, TurnAgents
 from rookery.envs.multi.env import MultiEnv, MultiStep
 from rookery.envs.multi.one_agent import OneAgent
 from rookery.envs.vector import Step, VectorEnv
@@ -24,6 +24,7 @@ __all__ = [
     "ParallelAgents",
     "Report",
     "Step",
+    "TupleAgents",
     "TurnAgents",
     "VectorEnv",
     "check_env",

@@ -46,7 +46,10 @@ def number(reward: Any) -> float:
         if isinstance(plain, int | float):
             return number(plain)
     shape = f" of shape {tuple(reward.shape)}" if hasattr(reward, "shape") else ""
-    raise BadValue(f"the reward is a {type(reward).__name__}{shape}, expected one number. Return float(reward).")
+    several = " Has it one for each of several agents? Set env.api=tuple." if isinstance(reward, list | tuple) else ""
+    raise BadValue(
+        f"the reward is a {type(reward).__name__}{shape}, expected one number. Return float(reward).{several}"
+    )
 
 
 def flag(value: Any, name: str) -> bool:

@@ -26,9 +26,9 @@ class WrapperConfig(Section):
 
 Wrappers = tuple[str | WrapperConfig, ...]
 Limit = Annotated[int, Field(ge=1)]
-Api = Literal["auto", "gymnasium", "four", "parallel", "turns", "dict"]
+Api = Literal["auto", "gymnasium", "four", "parallel", "turns", "dict", "tuple"]
 Engine = Literal["auto", "gymnasium", "native", "envpool"]
-SEVERAL = ("parallel", "turns", "dict")  # values of env.api for envs with several agents
+SEVERAL = ("parallel", "turns", "dict", "tuple")  # values of env.api for envs with several agents
 
 
 class WorkersConfig(Section):
@@ -65,7 +65,9 @@ class EnvConfig(Section):
         1  # frames that the networks see at once, the last k; stored once, repeated at an episode's start
     )
     max_episode_steps: Limit | None = None  # env steps until truncation; None: what the id was registered with
-    api: Api = "auto"  # four: the old API, step() -> obs, reward, done, info; parallel, turns, dict: several agents
+    api: Api = (
+        "auto"  # four: the old API, step() -> obs, reward, done, info; parallel, turns, dict, tuple: several agents
+    )
     engine: Engine = "auto"  # native: our numba engine or the id's own; auto: ours if it gives the same, else gymnasium
     on_bad: Literal["raise", "drop"] = "raise"  # NaN or infinity from an env: stop the run, or drop the running episode
     workers: WorkersConfig = WorkersConfig()  # inline, subprocess or async, and how

@@ -14,14 +14,20 @@ import gymnasium
 from rookery.core import registry
 from rookery.core.errors import ConfigError
 from rookery.envs.adapters import api_of, makers_of
-from rookery.envs.builders.single import Factory, Purpose, arguments, called, inner_module, wrappers_for
+from rookery.envs.builders import single
+from rookery.envs.builders.single import Factory, Purpose, arguments, called, inner_module, registered, wrappers_for
 from rookery.envs.config import SEVERAL, EnvConfig, Wrappers
 from rookery.envs.multi.apis import OnlyAgent
-from rookery.envs.multi.engine import Agents, DictAgents, ParallelAgents, TurnAgents
+from rookery.envs.multi.engine import Agents, DictAgents, ParallelAgents, TupleAgents, TurnAgents
 from rookery.envs.multi.wrapped import sorted_out
 from rookery.envs.wrappers import wrap
 
-ENGINES: dict[str, type[Agents]] = {"parallel": ParallelAgents, "turns": TurnAgents, "dict": DictAgents}
+ENGINES: dict[str, type[Agents]] = {
+    "parallel": ParallelAgents,
+    "turns": TurnAgents,
+    "dict": DictAgents,
+    "tuple": TupleAgents,
+}
 
 
 def together(
@@ -44,7 +50,10 @@ def together(
     chosen, _ = sorted_out(wrappers_for(config, purpose), config.api)
     target = factory if factory is not None else target_of(str(config.id), config.api)
     places = {"worker": worker, "index": index, "num_envs": count}
-    env = called(target, config.id or repr(target), arguments(config, places), places, by_name=True)
+    if isinstance(target, str):
+        env = registered(target, config, arguments(config, places), index)
+    else:
+        env = called(target, config.id or repr(target), arguments(config, places), places, by_name=True)
     spoken(env, config.api)
     return wrap(env, chosen)
 
@@ -63,7 +72,10 @@ def around_agents(config: EnvConfig, purpose: Purpose) -> Wrappers:
 
 
 def target_of(env_id: str, api: str) -> Any:
-    """The class or factory that an id names; of a PettingZoo module the factory for this API."""
+    """The class or factory that an id names; of a PettingZoo module the factory for this API; a gymnasium id (a string)
+    for the API that such envs have."""
+    if api == "tuple":
+        return single.target_of(env_id)
     target = named(env_id)
     if not isinstance(target, ModuleType):
         return target

@@ -80,7 +80,7 @@ def _base(
     chain.register()
     target = factory if factory is not None else target_of(str(config.id))
     if isinstance(target, str):
-        return _registered(target, config, kwargs, places["index"]), True
+        return registered(target, config, kwargs, places["index"]), True
     return called(target, config.id or repr(target), kwargs, places), False
 
 
@@ -129,7 +129,8 @@ def inner_module(module: ModuleType, name: str) -> ModuleType | None:
     return inside if isinstance(inside, ModuleType) else None
 
 
-def _registered(env_id: str, config: EnvConfig, kwargs: dict[str, Any], index: int) -> Any:
+def registered(env_id: str, config: EnvConfig, kwargs: dict[str, Any], index: int) -> Any:
+    """What gymnasium makes of an id."""
     spec = copy.deepcopy(find_spec(env_id))
     spec.order_enforce = False  # our own boundary check is always on, and the vector env keeps the order
     limit = config.max_episode_steps

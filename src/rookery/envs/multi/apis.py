@@ -6,6 +6,7 @@
                who observed must
                act next, whoever did not waits; `terminated` and `truncated` have the entry "__all__", which speaks for
                everybody; with one agent: OnlyAgent
+    Tuples     a gymnasium env whose spaces are Tuples with a part per agent (LBF, RWARE); everybody acts in every step
 
 Nothing here imports PettingZoo: an env only has to behave like one of its envs.
 """
@@ -18,6 +19,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import gymnasium
+import numpy as np
 from gymnasium import spaces
 
 from rookery.core.errors import ConfigError
@@ -204,6 +206,48 @@ class Dicts(ApiAdapter):
         self._there = [agent for agent in there if agent not in ended[0] and agent not in ended[1]]
         acting = [agent for agent in obs if agent in self._there]
         return Timestep(acting, obs, reward, ended[0], ended[1], infos, over=not self._there)
+
+
+class Tuples(ApiAdapter):
+    """A gymnasium env with a Tuple of agents: `agent_0`, `agent_1`, … Rewards are a list, or one number for everybody.
+    They end together: `terminated` and `truncated` are one flag, or a list that counts when all of it is set."""
+
+    needs = ("reset", "step", "observation_space", "action_space")
+
+    def _names(self) -> tuple[str, ...]:
+        observed, acted = self.env.observation_space, self.env.action_space
+        if not (isinstance(observed, spaces.Tuple) and isinstance(acted, spaces.Tuple) and len(observed) == len(acted)):
+            raise ConfigError(
+                f"env.api=tuple: {type(self.env).__name__} observes {observed} and acts {acted}; expected two Tuples "
+                "with a part per agent"
+            )
+        return tuple(f"agent_{i}" for i in range(len(acted)))
+
+    def spaces(self, agent: str) -> tuple[spaces.Space, spaces.Space]:
+        i = self.agents.index(agent)
+        return self.env.observation_space[i], self.env.action_space[i]
+
+    def reset(self, seed: int | None) -> Timestep:
+        obs, info = self.env.reset(seed=seed)
+        return Timestep(list(self.agents), self._each(obs, "observations"), infos=dict.fromkeys(self.agents, info))
+
+    def step(self, actions: dict[str, Any]) -> Timestep:
+        result = self.env.step(tuple(actions[agent] for agent in self.agents))
+        if not (isinstance(result, tuple) and len(result) == 5):
+            raise BadValue(f"step returned {_form(result)}, expected (obs, rewards, terminated, truncated, info)")
+        obs, reward, *flags, info = result
+        shared = np.ndim(reward) == 0
+        rewards = dict.fromkeys(self.agents, reward) if shared else self._each(reward, "rewards")
+        ends, cut = (self.agents if np.all(flag) else () for flag in flags)
+        over = bool(ends or cut)
+        acting, infos = [] if over else list(self.agents), dict.fromkeys(self.agents, info)
+        return Timestep(acting, self._each(obs, "observations"), rewards, ends, cut, infos, over, not over)
+
+    def _each(self, values: Any, what: str) -> dict[str, Any]:
+        """By agent."""
+        if not isinstance(values, tuple | list | np.ndarray) or len(values) != len(self.agents):
+            raise BadValue(f"it gave {_form(values)} as {what}, expected one for each of {len(self.agents)} agents")
+        return dict(zip(self.agents, values))
 
 
 class OnlyAgent(gymnasium.Env):

@@ -2,7 +2,8 @@
 
     ParallelAgents   PettingZoo's ParallelEnv
     TurnAgents       PettingZoo's AECEnv
-    DictAgents       the plain dict API of `adapters.Dicts`
+    DictAgents       the plain dict API of `apis.Dicts`
+    TupleAgents      gymnasium envs with a Tuple of agents
 
 Env i is reset for its episode e with `seed_of(i, e)`, so the state of an env is its seed, the actions since the reset
 and what its methods were told (`settings`).
@@ -28,7 +29,7 @@ from rookery.envs.actions import not_finite, quicken, split
 from rookery.envs.boundary import Receiver
 from rookery.envs.closing import close_all
 from rookery.envs.config import Wrappers
-from rookery.envs.multi.apis import ApiAdapter, Dicts, Parallel, Turns
+from rookery.envs.multi.apis import ApiAdapter, Dicts, Parallel, Tuples, Turns
 from rookery.envs.multi.env import MultiEnv, MultiStep
 from rookery.envs.multi.table import Abnormal, NotFinite, Table
 from rookery.envs.multi.wrapped import in_layers
@@ -360,3 +361,9 @@ class DictAgents(Agents):
     """Whoever observed acts."""
 
     adapter = Dicts
+
+
+class TupleAgents(Agents):
+    """All agents act at once, to the end."""
+
+    adapter = Tuples
