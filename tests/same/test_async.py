@@ -11,7 +11,7 @@ import pytest
 from rookery import Trainer, load_config
 from rookery.core.errors import ConfigError
 from rookery.run.config.sections import PoolConfig
-from rookery.run.trainer import Lags
+from rookery.run.limits import Lags
 from same.test_pools import COMMON, rounds
 
 pytestmark = pytest.mark.slow

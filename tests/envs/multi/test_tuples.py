@@ -41,7 +41,8 @@ class Pair(gymnasium.Env):
         return list(obs.values()), paid[0] if self.shared else paid, *ends, {"round": self.game.time}
 
 
-gymnasium.register("tests/Pair-v0", Pair)
+if "tests/Pair-v0" not in gymnasium.registry:  # this module is imported by its own name, too
+    gymnasium.register("tests/Pair-v0", Pair)
 
 
 def seed_of(i, episode):
