@@ -65,6 +65,20 @@ def test_one_observation_gives_one_action_and_a_batch_as_many(space):
         assert policy(np.stack(several)).action.tolist() == batch.action.tolist()
 
 
+def test_a_list_of_tuples_is_a_batch_of_them():
+    policy = policy_of("dqn", spaces.Tuple([spaces.Discrete(5), spaces.Discrete(5)]))
+    rows = [(1, 2), (3, 4)]
+    np.testing.assert_allclose(policy.values(rows), [policy.values(row) for row in rows], rtol=1e-5)
+
+
+def test_only_rows_that_are_there_can_be_reset():
+    policy = policy_of("dqn")
+    policy.reset([5])
+    with pytest.raises(UsageError, match="rows of the next batch, which has 2, got 5"):
+        policy(np.zeros((2, 4)))
+    assert policy(np.zeros((2, 4))).action.shape == (2,)
+
+
 def test_an_observation_may_have_a_part_called_obs():
     space = spaces.Dict({"obs": BOX, "action_mask": spaces.Box(0, 1, (3,), np.int8)})
     one = {"obs": np.zeros(4, np.float32), "action_mask": np.array([0, 0, 1], np.int8)}
@@ -172,6 +186,16 @@ def test_the_distribution_is_what_is_drawn_from():
 
     heads = policy_of("ppo", action=spaces.MultiDiscrete([2, 3])).distribution(obs)
     assert [head.probs.shape for head in heads] == [(2, 2), (2, 3)]
+    choices = policy_of("dqn", action=spaces.MultiDiscrete([2, 3]))
+    assert [choice.probs.shape for choice in choices.distribution(obs)] == [(2, 2), (2, 3)]
+    assert choices.values(obs).shape == (2, 2, 3)
+    assert np.isneginf(choices.values(obs)[:, 0, 2]).all()  # the first has two actions
+    assert choices.values(obs).argmax(-1).tolist() == choices(obs).action.tolist()
+    both = policy_of("ppo", action=spaces.Dict({"go": spaces.Discrete(3), "force": TORQUE}))
+    drawn_from, out = both.distribution(obs), both(obs)
+    go, force = drawn_from["go"], drawn_from["force"]
+    logp = go.log_prob(torch.from_numpy(out.action.go)) + force.log_prob(force.mean)
+    np.testing.assert_allclose(out.logp, logp.numpy(), rtol=1e-5)
     coins = policy_of("ppo", action=spaces.MultiBinary(3)).distribution(obs)
     assert coins.log_prob(torch.ones(2, 3)).shape == (2,)
 

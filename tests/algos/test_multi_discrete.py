@@ -7,6 +7,7 @@ from gymnasium import spaces
 
 from learning.toys import distance
 from rookery import ConfigError, Trainer, load_config
+from rookery.acting.actor import Actor
 from rookery.acting.rules import EpsilonGreedy, EpsilonGreedyParts
 from rookery.algos.multi_discrete import Choices
 from rookery.core.registry import lookup
@@ -14,6 +15,7 @@ from rookery.core.rng import Streams
 from rookery.core.spec import spec_of
 from rookery.learning.learner import Learner
 from rookery.nets import ModelConfig
+from rookery.nets.heads import Parts
 from selection import slow_but
 
 OBS = spaces.Box(-1, 1, (1,), np.float32)
@@ -82,19 +84,21 @@ def test_masks_of_both_choices_are_kept_by_hand(double):
     assert out.metrics["target_mean"] == pytest.approx(0.5 * ((1 + 0.5 * 2) + (1 + 0.5 * 1)), abs=1e-2)
 
 
-def batch_of(name, rng, parts):
-    """Random rows for an algorithm; the actions are [.., 1] with `parts`."""
+def batch_of(name, rng, sizes=(3,)):
+    """Random rows for an algorithm, with actions of so many choices [.., K]."""
     n = 8
     draw = lambda *shape: torch.from_numpy(rng.normal(size=shape).astype(np.float32))  # noqa: E731
     if name == "r2d2":
-        lead, flags = (4, n), torch.zeros(4, n, dtype=torch.bool)
-        more = {"terminated": flags, "done": flags, "first": flags, "valid": torch.ones(4, n), "weight": torch.ones(n)}
+        lead = (4, n)
+        ended, first = torch.from_numpy(rng.random((4, n)) < 0.2), torch.from_numpy(rng.random((4, n)) < 0.2)
+        valid = torch.from_numpy((rng.random((4, n)) < 0.9).astype(np.float32))
+        more = {"terminated": ended, "done": ended, "first": first, "valid": valid, "weight": torch.ones(n)}
         more["state"] = {"h": torch.zeros(1, n, 4)}
     else:
         lead, more = (n,), {"discount": torch.full((n,), 0.9), "weight": draw(n).abs()}
     if name == "pqn":
-        more = {"target": draw(n, 1) if parts else None, "valid": torch.ones(n)}
-    action = torch.from_numpy(rng.integers(0, 3, lead))
+        more = {"target": draw(n, len(sizes)), "valid": torch.ones(n)}
+    action = torch.from_numpy(np.stack([rng.integers(0, size, lead) for size in sizes], -1))
     batch = {"obs": draw(*lead, 1), "next_obs": draw(*lead, 1), "action": action, "reward": draw(*lead)} | more
     return batch
 
@@ -106,8 +110,8 @@ def test_a_single_choice_written_as_multi_discrete_learns_as_discrete_does(name,
     several = learner_of(name, spaces.MultiDiscrete([3]), hidden=(6,), dueling=dueling)
     assert torch.equal(one.tensors["q.value"], several.tensors["q.value"])
     for seed in range(3):
-        batch = batch_of(name, np.random.default_rng(seed), True)
-        parts = batch | {"action": batch["action"].unsqueeze(-1)}
+        parts = batch_of(name, np.random.default_rng(seed))
+        batch = parts | {"action": parts["action"].squeeze(-1)}
         if name == "pqn":
             batch["target"] = batch["target"].squeeze(-1)
         (a, *_), (b, *_) = one.step(batch), several.step(parts)
@@ -116,6 +120,34 @@ def test_a_single_choice_written_as_multi_discrete_learns_as_discrete_does(name,
             assert array.shape == b.arrays[key].shape
             assert torch.allclose(array, b.arrays[key], rtol=1e-4, atol=1e-5)
     assert torch.allclose(one.tensors["q.value"], several.tensors["q.value"], rtol=1e-3, atol=1e-5)
+
+
+@pytest.mark.parametrize("dueling", [False, True])
+@pytest.mark.parametrize("name", FAMILY)
+def test_what_fills_a_choice_up_is_never_learnt_from(name, dueling):
+    """The first of [2, 4] choices has two entries too many: whatever stands there, nothing changes."""
+    one, other = (learner_of(name, spaces.MultiDiscrete([2, 4]), hidden=(6,), dueling=dueling) for _ in range(2))
+    for network in set(other.nets) & {"q", "q_target"}:
+        own = other.nets[network]
+        head = next(module for module in own.module.modules() if isinstance(module, Parts))
+        for key, weights in zip(own.params, own.views(own.value)):
+            if key.startswith("head.all"):
+                weights.view(*head.shape, *weights.shape[1:])[0, 2 + dueling :] += 1e3
+    for seed in range(3):
+        batch = batch_of(name, np.random.default_rng(seed), (2, 4))
+        (a, *_), (b, *_) = one.step(batch), other.step(batch)
+        assert a.metrics == b.metrics
+        for key, array in a.arrays.items():
+            assert torch.equal(array, b.arrays[key])
+
+
+@pytest.mark.parametrize("dueling", [False, True])
+@pytest.mark.parametrize("sizes", [[3, 3], [2, 4]])
+def test_they_act_by_the_quick_way(sizes, dueling):
+    learner = learner_of("dqn", spaces.MultiDiscrete(sizes), hidden=(6,), dueling=dueling)
+    actor = Actor(learner.algo.outputs, learner.algo.rule(), learner.eager, "cpu", learner.algo.memory())
+    actor.act(np.ones((3, 1), np.float32), np.random.default_rng(0), greedy=True)
+    assert actor._quick is not None
 
 
 def test_dueling_takes_off_the_mean_of_the_real_actions_of_each_choice():

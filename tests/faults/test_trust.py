@@ -138,6 +138,8 @@ def test_the_same_command_in_a_new_home_goes_on_with_its_run(cli: Cli, foreign: 
         (["players={a: {model: {encoder: 'torch.hub:load'}}}"], "players.a.model.encoder=torch.hub:load"),
         (["env.kwargs={length: 3}"], "env.id=faults.fault_envs:Walk"),
         (["model.core={kind: 'leaves_mark:Core'}"], "model.core.kind=leaves_mark:Core"),
+        (["model.core=leaves_mark:Core"], "model.core.kind=leaves_mark:Core"),
+        (["players={a: {model: {core: 'leaves_mark:Core'}}}"], "players.a.model.core.kind=leaves_mark:Core"),
         (["algo.optimiser=leaves_mark:Own"], "algo.optimiser=leaves_mark:Own"),
         (["import=[leaves_mark]"], "import=leaves_mark"),
         (["env.id=leaves_mark:CartPole-v1"], "env.id=leaves_mark:CartPole-v1"),

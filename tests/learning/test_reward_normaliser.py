@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from rookery import Trainer, load_config
+from rookery import ConfigError, Trainer, load_config
 from rookery.core.chunk import Chunk
 from rookery.learning.reward_normaliser import RewardNormaliser
 
@@ -91,3 +91,18 @@ def test_scaling_all_rewards_changes_nothing_that_is_learnt(tmp_path):
                 pass
             found.append(trainer.learner.tensors["ac.value"].clone())
     assert torch.allclose(*found, rtol=1e-3, atol=1e-5)
+
+
+def test_a_run_that_starts_from_another_takes_over_its_units(tmp_path):
+    words = ["algo.normalise_reward=true"]
+    with Trainer(config("dqn", *words)) as first, Trainer(config("dqn", *words)) as second:
+        for _ in first:
+            pass
+        second.players.set_weights(first.players.weights())
+        assert second.players.main.rewards.factor == first.players.main.rewards.factor != 1.0
+        assert second.players.main.rewards.running == {}
+
+
+def test_actors_do_not_judge_in_other_units():
+    with pytest.raises(ConfigError, match=r"store\.priority\.initial=actor .*algo\.normalise_reward=true"):
+        config("dqn", "algo.normalise_reward=true", "store.priority.initial=actor")

@@ -92,12 +92,36 @@ def test_a_name_takes_the_place_with_rate_and_limits_and_what_both_know():
 
 
 def test_a_limited_gradient_is_what_it_sees():
-    plain, limited = (learner(Chosen("torch.optim:SGD", {})) for _ in range(2))
-    before = plain.tensors["p.value"].clone()
-    for it in (plain, limited):
-        it.step(toy_batch())
-    moved = (plain.tensors["p.value"] - before).abs().max().item()
+    limited = learner(Chosen("torch.optim:SGD", {}))
+    before = limited.tensors["p.value"].clone()
+    limited.step(toy_batch())
+    moved = (limited.tensors["p.value"] - before).abs().max().item()
     assert 0 < moved <= 0.1 * 1e-2 + 1e-7  # clip_value of the toy times its rate
+
+
+def test_decoupled_decay_of_an_algorithm_s_own_optimiser_stays():
+    mine = chosen(SGD(decay=0.5), "torch.optim:SGD", {}).fitted((torch.Size([2]),))
+    p = torch.tensor([1.0, -2.0])
+    mine.step_(p, torch.tensor([1.0, 0.0]), tuple(mine.init(p)[name] for name in mine.slots), torch.tensor(0.1))
+    torch.testing.assert_close(p, torch.tensor([0.85, -1.9]))  # p (1 − 0.1 · 0.5) − 0.1 g
+
+
+class Counting(torch.optim.SGD):
+    """Counts outside of its state."""
+
+    steps = 0
+
+    def step(self, closure=None):
+        self.steps += 1
+        return super().step(closure)
+
+
+class Apart(torch.optim.SGD):
+    """Keeps something that belongs to no parameter."""
+
+    def step(self, closure=None):
+        self.state["all"] = {"steps": torch.ones(())}
+        return super().step(closure)
 
 
 class Forgetful(torch.optim.SGD):
@@ -113,7 +137,14 @@ class Forgetful(torch.optim.SGD):
     ("muon", {}, r"algo\.optimiser=Muon .*cannot move these networks: ValueError: .*2D"),
     ("nadam", {"betta": 1}, r"algo\.optimiser_options=\{'betta': 1\} cannot move .*'betta'"),
     ("adam", {"betas": [0.9, 0.9]}, r"adam has no 'betas'; it has beta1, beta2, decay, eps.*torch\.optim:Adam"),
+    ("nadam", {"betas": [0.9]}, r"cannot move these networks: IndexError"),
+    ("adam", {"beta1": 1.5}, r"expected a number in \[0, 1\) as beta1, got 1\.5"),
+    ("adam", {"eps": -1.0}, r"expected a number ≥ 0 as eps, got -1\.0"),
+    ("sgd", {"momentum": "high"}, r"expected a number in \[0, 1\) as momentum, got 'high'"),
+    ("rmsprop", {"decay": [1]}, r"expected a number ≥ 0 as decay, got \[1\]"),
     ("learning.test_torch_optim:Forgetful", {}, r"remembers more than its `state`"),
+    ("learning.test_torch_optim:Counting", {}, r"remembers more than its `state`"),
+    ("learning.test_torch_optim:Apart", {}, r"remembers more than its `state`"),
     ("learning.test_torch_optim:Chosen", {}, r"is no class of torch\.optim\.Optimizer"),
 ])  # fmt: skip
 def test_what_cannot_be_used_is_said_before_the_first_step(name, options, sentence):

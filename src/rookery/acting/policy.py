@@ -62,7 +62,7 @@ class Policy:
 
     def values(self, batch: Any) -> np.ndarray:
         """The expected return of observations: Q(s, ·) [N, A] where actions are chosen by it, else V(s) or that of the
-        greedy action, Q(s, μ(s)) [N].
+        greedy action, Q(s, μ(s)) [N]. Of K choices [N, K, A], with −∞ where a choice has fewer than A actions.
         """
         if self.critic is None:
             raise UsageError("this policy was made without a critic, so it has no values: load_policy(run) gives one")
@@ -72,8 +72,9 @@ class Policy:
         return value[0] if one else value
 
     def distribution(self, batch: Any) -> Any:
-        """What `greedy=False` draws from, warm-up apart: a distribution of torch over the env's actions (choices
-        counted from 0; a list of them for MultiDiscrete, one per part).
+        """What `greedy=False` draws from, warm-up and noisy layers apart: a distribution of torch over the env's
+        actions, choices counted from 0. For MultiDiscrete a list, one per choice; for Dict and Tuple a dict, one per
+        part.
         """
         drawn_from = getattr(self.actor.rule, "distribution", None)
         if drawn_from is None:
@@ -127,6 +128,9 @@ class Policy:
         begins = None if starts is None else np.asarray(starts, bool).reshape(rows)
         if self._reset is None:
             return begins
+        if self._reset is not True and (beyond := [int(row) for row in self._reset if not -rows <= row < rows]):
+            seats, self._reset = beyond[0], None
+            raise UsageError(f"reset: expected rows of the next batch, which has {rows}, got {seats}")
         first = np.zeros(rows, bool)
         first[slice(None) if self._reset is True else self._reset] = True
         return first if begins is None else first | begins
@@ -195,8 +199,10 @@ def _moved(tensors: Tree, device: torch.device) -> Tree:
 def checked(spec: Tree, obs: Any) -> tuple[Tree, bool]:
     """(arrays [N, …] of the dtypes that networks were built for, whether `obs` was one observation).
 
-    A Tuple observation may be given as a tuple, several Dict observations as a list.
+    A Tuple observation may be given as a tuple, several Dict or Tuple observations as a list.
     """
+    if isinstance(spec, dict) and isinstance(obs, list) and obs and isinstance(obs[0], tuple):
+        obs = [{str(i): part for i, part in enumerate(row)} for row in obs]
     if isinstance(spec, dict) and isinstance(obs, list) and obs and isinstance(obs[0], Mapping):
         obs = Batch(obs=obs)["obs"]
     arrays = _checked(spec, obs, "the observation")

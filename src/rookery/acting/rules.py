@@ -156,6 +156,12 @@ class EpsilonGreedyParts:
             actions.append(self.one(part, rng, knobs, own, greedy)["action"])
         return {"action": np.stack(actions, -1)}
 
+    def distribution(self, out: Tensors, knobs: Mapping[str, float], mask: Any) -> list[dist.Distribution]:
+        """One per choice."""
+        masks = [None] * len(self.sizes) if mask is None else mask.split(self.sizes, -1)
+        parts = [{"q": out["q"][..., k, :n]} for k, n in enumerate(self.sizes)]
+        return [self.one.distribution(part, knobs, own) for part, own in zip(parts, masks)]
+
     def to_env(self, action: np.ndarray) -> np.ndarray:
         return action
 
@@ -359,6 +365,16 @@ class Joint:
             logps.append(made["logp"])
             at += choices
         return {"action": unflatten(actions), "logp": np.stack(logps).sum(0)}
+
+    def distribution(self, out: Tensors, knobs: Mapping[str, float], mask: Any) -> dict[str, Any]:
+        """path of a part → its own."""
+        drawn_from, at = {}, 0
+        for (path, rule, choices), names in zip(self.parts, self.names):
+            own = None if mask is None or not choices else mask[..., at : at + choices]
+            part = {name: out[f"{path}/{name}"] for name in names}
+            drawn_from[path] = rule.distribution(part, knobs, own)  # type: ignore[attr-defined]
+            at += choices
+        return drawn_from
 
     def to_env(self, action: Tree) -> Tree:
         arrays = flatten(action)

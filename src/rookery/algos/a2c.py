@@ -29,7 +29,7 @@ from rookery.equations.policy import normalise
 from rookery.equations.rollouts import as_rows, as_sequences, judged
 from rookery.equations.value import mean_valid, squared
 from rookery.learning.learner import Learner, Outputs
-from rookery.learning.optim import Adam, GradConfig, Optimiser, RMSprop
+from rookery.learning.optim import GradConfig, Optimiser, RMSprop
 from rookery.learning.update_types import UpdateBatch, UpdateState
 from rookery.nets import ActorCritic
 from rookery.nets.policy import memory_spec
@@ -80,8 +80,7 @@ class A2C(OnPolicy):
 
     def optimisers(self) -> dict[str, Optimiser]:
         c = self.config
-        kind = Adam if c.optimiser == "adam" else RMSprop
-        limited = kind(clip_norm=c.max_grad_norm, eps=1e-5, **c.grad.options)
+        limited = RMSprop(clip_norm=c.max_grad_norm, eps=1e-5, **c.grad.options)
         return {"ac": limited} | self.curiosity.optimisers(limited)
 
     def memory(self) -> Tree:

@@ -158,7 +158,7 @@ class Algorithm:
         """What `Policy.values` tells: Q(s, ·) [B, A] of algorithms that act by it; others say where their V or Q is."""
         if (q := self.outputs(s, obs, state, None)[0].get("q")) is None:
             raise UsageError(f"algo.name={self.name} learns no value of an observation, so there is none to look at")
-        return q
+        return self.choices.real(q)
 
     def memory(self) -> Tree:
         """Spec of one seat's hidden state; None without memory."""

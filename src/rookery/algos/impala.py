@@ -32,7 +32,7 @@ from rookery.equations.distributions import joint_logp_entropy
 from rookery.equations.rollouts import as_rows, as_sequences, corrected
 from rookery.equations.value import mean_valid, squared
 from rookery.learning.learner import Learner, Outputs
-from rookery.learning.optim import Adam, GradConfig, Optimiser, RMSprop
+from rookery.learning.optim import GradConfig, Optimiser, RMSprop
 from rookery.learning.update_types import UpdateBatch, UpdateState
 from rookery.nets import ActorCritic
 from rookery.nets.policy import memory_spec
@@ -85,8 +85,7 @@ class IMPALA(OnPolicy):
         return {"ac": ac} | self.curiosity.networks()
 
     def optimisers(self) -> dict[str, Optimiser]:
-        kind = Adam if self.config.optimiser == "adam" else RMSprop
-        limited = kind(clip_norm=self.config.max_grad_norm, eps=1e-5, **self.config.grad.options)
+        limited = RMSprop(clip_norm=self.config.max_grad_norm, eps=1e-5, **self.config.grad.options)
         return {"ac": limited} | self.curiosity.optimisers(limited)
 
     def memory(self) -> Tree:

@@ -49,6 +49,13 @@ class Choices:
             return None if same else self._filled([torch.ones(n, dtype=torch.bool, device=device) for n in self.sizes])
         return self._filled([legal(part) for part in mask.split(list(self.sizes), -1)])
 
+    def real(self, q: Tensor) -> Tensor:
+        """Q with −∞ where it only fills a choice up."""
+        if not self.several or len(set(self.sizes)) == 1:
+            return q
+        there = self._filled([torch.ones(n, dtype=torch.bool, device=q.device) for n in self.sizes])
+        return q.masked_fill(~there, -torch.inf)
+
     def _filled(self, parts: list[Tensor]) -> Tensor:
         return torch.stack([F.pad(part, (0, self.most - part.shape[-1])) for part in parts], -2)
 

@@ -1,7 +1,7 @@
 """Rewards in units of the running deviation of the discounted return (`algo.normalise_reward`).
 
     R_t = γ R_{t−1} + r_t                 of every column, from 0 where an episode begins
-    r'  = clip(r / √(Var R + ε), ±10)     what is learnt from; Var over all R so far
+    r'  = clip(r / √(Var R + ε), ±10)     what is learnt from; Var over all R so far; of n-step returns their sum
 
 Only what is learnt from is scaled: stores, reports and evaluation know the rewards of the env. The mean is not taken
 off, for that would change which policy is best.

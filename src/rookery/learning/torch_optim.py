@@ -8,6 +8,7 @@ looks at these tensors. It reads its numbers in Python, so an update with one is
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
@@ -78,6 +79,11 @@ def chosen(own: Optimiser, name: str | None, options: Mapping[str, Any]) -> Opti
             f"{did_you_mean(unknown[0], free)} For those of torch's class set "
             f"algo.optimiser=torch.optim:{kind.__name__}"
         )
+    for key, value in options.items():
+        most = 1.0 if key in ("beta1", "beta2", "alpha", "momentum") else math.inf
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < most:
+            wanted = "a number in [0, 1)" if most == 1.0 else "a number ≥ 0"
+            raise ConfigError(f"algo.optimiser_options: expected {wanted} as {key}, got {value!r}")
     return kind(**{key: value for key, value in shared.items() if key in known} | dict(options))
 
 
@@ -107,7 +113,7 @@ class TorchOptimiser(Optimiser):
             optimiser = self._made(trial, [torch.zeros_like(p) for p in trial], 1e-3)
             before = settings(optimiser)
             optimiser.step()
-        except (RuntimeError, TypeError, ValueError, AttributeError) as error:
+        except Exception as error:  # whatever somebody's class raises
             raise ConfigError(f"{where} cannot move these networks: {type(error).__name__}: {error}") from error
         if settings(optimiser) != before:
             raise ConfigError(
@@ -130,6 +136,8 @@ class TorchOptimiser(Optimiser):
 
     def step_(self, p: Tensor, g: Tensor, slots: tuple[Tensor, ...], lr: Tensor) -> None:
         count, flat = slots[0], dict(zip(self.slots[1:], slots[1:]))
+        if self.decay:
+            p.copy_(self.decayed(p, lr))
         parameters = list(cut(p, self.shapes))
         optimiser = self._made(parameters, list(cut(g, self.shapes)), float(lr))
         views = self._views(flat)
@@ -160,9 +168,12 @@ class TorchOptimiser(Optimiser):
         return views
 
 
-def settings(optimiser: torch.optim.Optimizer) -> list[dict[str, Any]]:
-    """What it was made with."""
-    return [{key: value for key, value in group.items() if key != "params"} for group in optimiser.param_groups]
+def settings(optimiser: torch.optim.Optimizer) -> list[Any]:
+    """What it was made with, and whatever else it has besides the state of its parameters."""
+    groups = [{key: value for key, value in group.items() if key != "params"} for group in optimiser.param_groups]
+    own = {key: value for key, value in vars(optimiser).items() if isinstance(value, int | float | str | list | tuple)}
+    own = {key: value for key, value in own.items() if key != "param_groups"}
+    return [groups, own, [key for key in optimiser.state if not isinstance(key, Tensor)]]
 
 
 def cut(flat: Tensor, shapes: Shapes) -> Iterator[Tensor]:

@@ -60,22 +60,24 @@ class Parts(nn.Module):
     ):
         super().__init__()
         self.sizes, self.dueling = sizes, dueling
-        self.shape = (len(sizes), max(sizes) + dueling, count or 1)
-        self.numbers = count is not None
+        self.shape = (len(sizes), max(sizes) + dueling, *([] if count is None else [count]))
+        self.axis = -1 if count is None else -2  # of the actions
         self.all = _last(in_features, math.prod(self.shape), init, noisy)
 
     def forward(self, x: Tensor) -> Tensor:
         numbers = self.all(x).unflatten(-1, self.shape)
-        if self.dueling:
-            value, advantage = numbers[..., :1, :], numbers[..., 1:, :]
-            numbers = value + advantage - self._mean(advantage)
-        return numbers if self.numbers else numbers.squeeze(-1)
+        if not self.dueling:
+            return numbers
+        value, advantage = numbers.narrow(self.axis, 0, 1), numbers.narrow(self.axis, 1, self.shape[1] - 1)
+        return value + advantage - self._mean(advantage)
 
     def _mean(self, advantage: Tensor) -> Tensor:
-        """Over the real actions of each choice, [..., K, 1, N]."""
+        """Over the real actions of each choice: [..., K, 1] or [..., K, 1, N]."""
+        axis = self.axis
         if len(set(self.sizes)) == 1:
-            return advantage.mean(-2, keepdim=True)
-        return torch.stack([advantage[..., k, :n, :].mean(-2) for k, n in enumerate(self.sizes)], -2).unsqueeze(-2)
+            return advantage.mean(axis, keepdim=True)
+        real = [advantage.narrow(axis - 1, k, 1).narrow(axis, 0, n) for k, n in enumerate(self.sizes)]
+        return torch.cat([part.mean(axis, keepdim=True) for part in real], axis - 1)
 
 
 class QNetwork(nn.Module):

@@ -105,11 +105,11 @@ class Player:
         store = self.store
         if store is None:
             return
-        if self.rewards is not None:
-            self.rewards.observe(chunk)
         if chunk.collector in self.gaps and chunk.steps:
             self.gaps.remove(chunk.collector)
             chunk = apart(chunk)
+        if self.rewards is not None:
+            self.rewards.observe(chunk)
         if self.config.pool.mode == "async" and store.once:
             if len(chunk.rows["valid"]) < (self.algo.rows or 1):
                 return  # the last one of the run, cut off: it must not be joined to another worker's
@@ -121,6 +121,11 @@ class Player:
     def learnt_from(self, batch: dict[str, Tree]) -> dict[str, Tree]:
         """A batch of the store as the algorithm sees it."""
         return batch if self.rewards is None else batch | {"reward": self.rewards.scaled(batch["reward"])}
+
+    def kept(self) -> dict[str, Any]:
+        """What a run that starts from this one takes over."""
+        rewards = {} if self.rewards is None else {"rewards": self.rewards.state()}
+        return {"learner": self.learner.weights(), **rewards}
 
     def decided(self, batch: dict[str, Tree]) -> bool:
         """False for a rollout in which the player never had a turn: an update would only follow its old gradients'
@@ -229,7 +234,7 @@ class Players(dict[str, Player]):
 
     def weights(self) -> dict[str, Any]:
         """The part of a checkpoint that acting needs."""
-        return {"players": {name: {"learner": player.learner.weights()} for name, player in self.items()}}
+        return {"players": {name: player.kept() for name, player in self.items()}}
 
     def set_weights(self, state: dict[str, Any]) -> None:
         """Those of a checkpoint, of the players that it knows."""
@@ -238,6 +243,8 @@ class Players(dict[str, Player]):
             raise UsageError(f"the checkpoint holds the players {', '.join(known)}, but this run has {', '.join(self)}")
         for name in set(known) & set(self):
             self[name].learner.set_weights(known[name]["learner"])
+            if (rewards := self[name].rewards) is not None and "rewards" in known[name]:
+                rewards.restore(known[name]["rewards"] | {"running": {}})  # its columns begin anew
 
     def weights_sha256(self) -> str:
         """Of one player its own, of several that of theirs."""

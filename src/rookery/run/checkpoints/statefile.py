@@ -219,9 +219,14 @@ Part = Callable[[dict[str, Any]], dict[str, Any]]  # what is wanted of a state t
 
 
 def weights_of(tree: dict[str, Any]) -> dict[str, Any]:
-    """What acting needs: the learners, and the numbers of the run."""
+    """What acting needs: the learners, the units of their rewards, and the numbers of the run."""
     players = tree.get(PLAYERS, {})
-    learners = {name: {"learner": player["learner"]} for name, player in players.items() if "learner" in player}
+    kept = ("learner", "rewards")
+    learners = {
+        name: {part: player[part] for part in kept if part in player}
+        for name, player in players.items()
+        if "learner" in player
+    }
     rest = {key: tree[key] for key in ("run", "learner") if key in tree}  # formats before 3 have one learner here
     return rest | ({PLAYERS: learners} if learners else {})
 

@@ -25,7 +25,7 @@ def broken_rules(config: Config, trusted: bool, *, needs_env: bool = True) -> li
 
 def _of_learning(config: Config) -> list[str]:
     """Rules of whoever learns."""
-    own = [*_learns(config), *_reaches(config), *_anneals(config), *_hindsight(config)]
+    own = [*_learns(config), *_reaches(config), *_priorities(config), *_anneals(config), *_hindsight(config)]
     return [*own, *config.algorithm.rules(config), *_shared(config)]
 
 
@@ -48,6 +48,16 @@ def remarks(config: Config) -> list[str]:
             "Set env.wrappers=[atari] env.stack=4, or begin with a preset such as pong-ppo (docs/atari.md)."
         )
     return notes
+
+
+def _priorities(config: Config) -> Iterator[str]:
+    """Actors judge their own experience in the rewards of the env."""
+    priority = getattr(config.store, "priority", None)
+    if config.algo.normalise_reward and priority is not None and priority.initial == "actor":
+        yield (
+            "store.priority.initial=actor compares Q with the rewards of the env, but algo.normalise_reward=true lets Q "
+            "be learnt in other units. Set store.priority.initial=max, or algo.normalise_reward=false"
+        )
 
 
 def _reaches(config: Config) -> Iterator[str]:

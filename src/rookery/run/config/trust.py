@@ -105,8 +105,9 @@ def refuse_foreign(tree: Mapping[str, Any], file: Path) -> None:
 
 
 def _foreign(name: str) -> bool:
-    package = name.partition(":")[0].partition(".")[0]
-    return package != "rookery" and package not in _plugins()
+    module = name.partition(":")[0]
+    package = module.partition(".")[0]
+    return package != "rookery" and module != "torch.optim" and package not in _plugins()
 
 
 def _plugins() -> set[str]:
@@ -127,7 +128,8 @@ def _named(tree: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     for prefix, (algo, model) in _sections(tree):
         named.append((f"{prefix}algo.optimiser", algo.get("optimiser")))
         named.append((f"{prefix}model.encoder", model.get("encoder")))
-        named.append((f"{prefix}model.core.kind", _mapping(model.get("core")).get("kind")))
+        core = model.get("core")
+        named.append((f"{prefix}model.core.kind", core if isinstance(core, str) else _mapping(core).get("kind")))
     yield from ((key, name) for key, name in named if isinstance(name, str) and ":" in name)
 
 
@@ -143,6 +145,9 @@ def refusals(config: Config, trusted: bool) -> Iterator[str]:
     """What a config names by path, looked at before it is called: `os:system` is no env."""
     for key, name in dict.fromkeys(_named(config.dump())):
         if key == "import":
+            continue
+        if not trusted and _foreign(name):  # however it was written: this is what would be imported
+            yield f"{key}: {name!r} is foreign code; if you know it, say --trust"
             continue
         if name.partition(":")[0].partition(".")[0] in sys.stdlib_module_names:
             yield (
