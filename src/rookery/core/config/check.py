@@ -105,7 +105,10 @@ class Checker:
         close = [f"{prefix}{name}" for name in nearest(word, siblings)]
         elsewhere = sorted(key for key in self.known if key.rpartition(".")[2] == word or key == word)
         names = list(dict.fromkeys([*close, *elsewhere[:2]]))
-        hint = self._synonym(word) or did_you_mean_exactly(names) or self._synonym_elsewhere(word)
+        hint = self._synonym(word)
+        if not hint or not any(f" {name}" in hint for name in close):  # a misspelt key of ours may be another's word
+            hint += did_you_mean_exactly(close if hint else names)
+        hint = hint or self._synonym_elsewhere(word)
         hint = hint or self._elsewhere(path) or (f" Known: {', '.join(siblings)}." if siblings else "")
         self._spoilt.update(names)
         self.add(path, "unknown key", hint)

@@ -55,8 +55,8 @@ def _priorities(config: Config) -> Iterator[str]:
     priority = getattr(config.store, "priority", None)
     if config.algo.normalise_reward and priority is not None and priority.initial == "actor":
         yield (
-            "store.priority.initial=actor compares Q with the rewards of the env, but algo.normalise_reward=true lets Q "
-            "be learnt in other units. Set store.priority.initial=max, or algo.normalise_reward=false"
+            "store.priority.initial=actor compares Q with the rewards of the env, but algo.normalise_reward=true lets "
+            "Q be learnt in other units. Set store.priority.initial=max, or algo.normalise_reward=false"
         )
 
 
