@@ -107,7 +107,17 @@ def test_a_manifest_with_a_hash_alone_makes_an_edited_run_inexact(cli: Cli, copy
 
 # --- F34: links, pipes, sockets ---
 
-FILES = [".lock", "config.yaml", "spaces.json", "state.json", "state.tmp", "metrics.jsonl", "summary.json", "log.txt"]
+FILES = [
+    ".lock",
+    "config.yaml",
+    "spaces.json",
+    "state.json",
+    "state.tmp",
+    "metrics.jsonl",
+    "metrics.csv",
+    "summary.json",
+    "log.txt",
+]
 FOLDERS = ["tensorboard", "checkpoints", "offending"]
 
 

@@ -11,7 +11,7 @@ import pytest
 
 import rookery
 from faults.commands import DQN, WALK, Cli
-from rookery import ConfigError, Experiment, evaluate_run, load_policy
+from rookery import ConfigError, Experiment, Trainer, evaluate_run, load_policy
 from rookery.core.config.layers import Layer, Merged
 from rookery.core.config.overrides import parse_overrides
 from rookery.core.config.yaml import read_file, write_text
@@ -171,6 +171,47 @@ def test_of_rookery_s_own_code_a_stranger_s_config_may_name_classes_of_the_right
     ended = cli("eval", "run")
     assert ended.code == 2, ended.err
     assert "is a function" in ended.err or "is a class without" in ended.err or "neither defines" in ended.err
+    assert not (tmp_path / "executed").exists()
+
+
+def test_compiled_updates_that_lie_in_a_stranger_s_folder_are_not_loaded(cli: Cli, foreign: Path) -> None:
+    edit(foreign, "env.id=CartPole-v1", "learning.cache=run/artefacts")
+    ended = cli("train", "--resume", "run", "train.max_steps=130")
+    assert (ended.code, "learning.cache=run/artefacts" in ended.err) == (2, True), ended.err
+
+
+def test_a_class_that_is_reached_through_our_own_modules_is_foreign_still(cli: Cli, foreign: Path) -> None:
+    video = "{name: 'rookery.envs.builders.single:gymnasium.wrappers.RecordVideo', kwargs: {video_folder: x}}"
+    edit(foreign, "env.id=CartPole-v1", f"env.wrappers=[{video}]")
+    ended = cli("eval", "run")
+    assert (ended.code, "is defined in gymnasium.wrappers" in ended.err) == (2, True), ended.err
+
+
+def test_optimisers_of_torch_are_nobody_s_secret(cli: Cli, foreign: Path) -> None:
+    edit(foreign, "env.id=CartPole-v1", "algo.optimiser=torch.optim:NAdam")
+    assert "--trust" not in cli("config", "show", "run").err
+
+
+def test_a_folder_without_a_checkpoint_that_a_run_goes_on_in_is_a_stranger_s(
+    cli: Cli, foreign: Path, tmp_path: Path
+) -> None:
+    shutil.rmtree(foreign / "checkpoints")
+    edit(foreign, "import=[leaves_mark]")
+    ended = cli("train", *DQN, *WALK, "--out", "run", "--on-exists", "resume")
+    assert (ended.code, "import=leaves_mark" in ended.err) == (2, True), ended.err
+    assert not (tmp_path / "executed").exists()
+
+
+def test_a_player_that_a_checkpoint_adds_is_a_stranger_s(foreign: Path, tmp_path: Path) -> None:
+    words = ["env.api=turns", "players={a: {}}", "learning.mode=eager", "train.max_steps=100"]
+    config = load_config(algo="dqn", env="rookery/Verdicts-v0", overrides=words)
+    with Trainer(config) as trainer:
+        trainer.round()
+        state = trainer.state()
+    state["run"]["added"] = {"x": {"sections": {"model": {"encoder": "leaves_mark:call"}}, "seats": {}}}
+    state["run"]["mode"]["x"] = "eager"
+    with Trainer(config) as trainer, pytest.raises(ConfigError, match=r"the player x .*encoder=leaves_mark:call"):
+        trainer.restore(state)
     assert not (tmp_path / "executed").exists()
 
 

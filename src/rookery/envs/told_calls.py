@@ -55,6 +55,9 @@ class Settings:
         return {"before": [list(call) for call in self._before[i].values()], "during": during}
 
     def restore(self, i: int, state: dict[str, Any]) -> None:
+        names = [name for name, *_ in state["before"]] + [name for _, name, *_ in state["during"]]
+        if inner := [name for name in names if name.startswith("__")]:  # nobody's setting: somebody wrote it here
+            raise ValueError(f"an env was told {inner[0]!r}")
         self._before[i] = {name: (name, args, kwargs) for name, args, kwargs in state["before"]}
         self._during[i] = [(int(step), (name, args, kwargs)) for step, name, args, kwargs in state["during"]]
         self.now = self._before[i] | {call[0]: call for _, call in self._during[i]}

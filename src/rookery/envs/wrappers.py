@@ -13,9 +13,10 @@ import gymnasium
 import numpy as np
 from gymnasium.wrappers import TimeLimit
 
-from rookery.core.errors import ConfigError
+from rookery.core.errors import ERRORS, ConfigError, EnvError, RookeryError
 from rookery.core.registry import load, lookup
 from rookery.envs.config import WrapperConfig
+from rookery.envs.faults import place
 from rookery.envs.wrapper_layers import (
     ClippedReward,
     Inside,
@@ -134,6 +135,11 @@ def wrap(env: Any, chosen: tuple[str | WrapperConfig, ...]) -> Any:
         name, wrapper, kwargs = named(choice)
         try:
             env = wrapper(env, **kwargs)
-        except TypeError as error:
+        except RookeryError:
+            raise
+        except (TypeError, ImportError, gymnasium.error.DependencyNotInstalled) as error:
             raise ConfigError(f"the wrapper {name!r} cannot be built with {kwargs}: {error}") from error
+        except ERRORS as error:
+            what = f"{type(error).__name__}: {error}{place(error)}"
+            raise EnvError(f"making the wrapper {name!r} with {kwargs} failed: {what}") from error
     return env

@@ -24,7 +24,8 @@ from rookery.run.callbacks.base import Callback, Callbacks
 from rookery.run.checkpoints.checkpoints import Checkpoints
 from rookery.run.collect.seats import checked_weights
 from rookery.run.config.config import Config, identity
-from rookery.run.config.resolve import load_config
+from rookery.run.config.resolve import load_config, load_saved_config
+from rookery.run.config.trust import remember
 from rookery.run.evaluate import Evaluator, Look
 from rookery.run.limits import GOAL, RunLimits, goal_reached
 from rookery.run.machine import settings
@@ -81,6 +82,7 @@ class Trainer(Rounds):
         self._evaluator = Evaluator(self.parts)
         self._streams = self.parts.streams.names  # of everybody who is here from the beginning
         self.folder: Path | None = None  # of the run, if it has one
+        self.trust = False  # whether a checkpoint may name foreign code
         self.added: dict[str, dict[str, Any]] = {}  # players that a callback added: their sections and seats
 
     # --- the loop ---
@@ -101,7 +103,7 @@ class Trainer(Rounds):
                 yield from self._settle()
                 if self.saving:  # asked for in the closing report
                     self.after_round(self.ticks)
-            for name in sorted(set(self.config.train.stop) - self._seen):
+            for name in sorted(set(self.config.train.stop) - self._seen) if self.closed else ():
                 log.warning("train.stop waits for %r, but no report had such a metric", name)
             self.callbacks.call("run_end", self.progress(finished=self.reason if self.closed else self.interrupted()))
 
@@ -168,9 +170,12 @@ class Trainer(Rounds):
             self.owed[1:1] = self._closing()
 
     def _due_report(self) -> Progress:
+        return self._told(self.callbacks.once)
+
+    def _told(self, call: Callable[..., None]) -> Progress:
         self._record, self._pending = self._record | self._pending, {}
         progress = self.progress(self._record, self.reason if self._ended() and self.closed else None)
-        self.callbacks.once("report", progress)
+        call("report", progress)
         self._record = {}
         return progress
 
@@ -221,7 +226,7 @@ class Trainer(Rounds):
     def report(self) -> Progress:
         """Close the windows of the meters; the line of metrics.jsonl."""
         self._measure()
-        return self._due_report()
+        return self._told(self.callbacks.call)
 
     def _measure(self) -> None:
         self.check_weights()
@@ -268,7 +273,13 @@ class Trainer(Rounds):
         self, name: str, sections: Mapping[str, Any], seats: Mapping[str, float], *, mode: str | None = None
     ) -> None:
         """Another player from the next round on; `mode`: how its updates are executed in a run that is resumed."""
-        config = load_config(tree=self.config.with_player(name, sections, seats, self.parts.spaces.agents))
+        tree = self.config.with_player(name, sections, seats, self.parts.spaces.agents)
+        if mode is None:
+            config = load_config(tree=tree)
+            if self.folder is not None:
+                remember(config)
+        else:
+            config = load_saved_config(tree, f"the player {name}", trust=self.trust, known=self.config)
         add_player(self.parts, config, name, mode, self.folder)
         self.config = self.parts.config = config
         self.added[name] = {"sections": dict(sections), "seats": dict(seats)}
@@ -341,6 +352,8 @@ class Trainer(Rounds):
             "owed": list(self.owed),
             "record": record_state(self._record),
             "closed_at": self.closed_at,
+            "stop": dict(self.config.train.stop),
+            "seen": sorted(self._seen),
             "reason": self.reason,
             "knobs": self.players.knob_values(),
             "mode": self.players.modes(),
@@ -374,10 +387,14 @@ class Trainer(Rounds):
         if not all(hasattr(self, f"_due_{name}") for name in self.owed):
             raise ValueError(f"run/owed is {self.owed}")
         self.seating = {agent: dict(weights) for agent, weights in run["seating"].items()}
+        self._seen = set(run["seen"])
+        if not (run["stop"] is None or isinstance(run["stop"], dict)) or not isinstance(run["seen"], list):
+            raise TypeError(f"run/stop is {run['stop']!r}, run/seen {run['seen']!r}")
         for name, player in self.players.items():
             player.knob_values = dict(run["knobs"][name])
             player.gaps = {int(w) for w in (*run["gaps"][name], *state["pool"].get("ahead", ()))}
         reason, closed = run["reason"] or "", self.closed_at == self.steps
-        # not closed yet: whatever ended it still counts; closed: a goal stays reached, a limit may be higher now
-        keep = bool(GOAL in reason and self.config.train.stop) if closed else not reason.startswith("train.max_")
+        # not closed yet: whatever ended it still counts; closed: a goal stays reached, unless there are others now
+        same = bool(self.config.train.stop) and run["stop"] in (None, self.config.train.stop)
+        keep = GOAL in reason and same if closed else not reason.startswith("train.max_")
         self.reason = (reason or None) if keep else None

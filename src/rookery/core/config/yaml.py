@@ -122,7 +122,7 @@ def _construct(text: str, where: str) -> tuple[Any, dict[KeyPath, int]]:
     except yaml.MarkedYAMLError as error:
         at = f", line {error.problem_mark.line + 1}" if error.problem_mark else ""
         raise ConfigError(f"{where}{at}: this is not valid YAML: {error.problem or error.context}") from error
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
+    except (yaml.YAMLError, ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:  # !!bool zzz
         raise ConfigError(f"{where}: this is not valid YAML: {str(error)[:200]}") from error
 
 

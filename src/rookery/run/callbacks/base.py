@@ -51,7 +51,7 @@ class Callback:
         """After every evaluation."""
 
     def checkpoint(self, path: Path) -> None:
-        """After every committed checkpoint."""
+        """After every committed checkpoint, but those that an evaluation of more than seconds is interrupted for."""
 
     def run_end(self, progress: Progress) -> None:
         """After the last round of this process: finished, stopped or preempted, but not after an error."""

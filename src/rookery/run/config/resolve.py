@@ -32,7 +32,7 @@ from rookery.run.config.config import OTHERS, SECTIONS, Config
 from rookery.run.config.option_owners import owners
 from rookery.run.config.players import PLAYERS_SCHEMA, implied, named_by_players, players_of, seats_of
 from rookery.run.config.rules import broken_rules
-from rookery.run.config.trust import refuse_foreign, vouched
+from rookery.run.config.trust import may_name_code
 
 log = logging.getLogger(__name__)
 
@@ -73,11 +73,15 @@ def load_run_config(
 ) -> Config:
     """The config in the folder of a run, perhaps somebody else's (`trust`). `known`: one that is the user's own."""
     tree, lines = read_text(durable.read_file(file, MOST_BYTES), file)
-    trusted = trust or vouched(tree, known)
-    if not trusted:
-        refuse_foreign(tree, file)
+    trusted = may_name_code(tree, str(file), trust, known)
     layers = layers_of(None, None, algo, env, as_texts(overrides), None)
     return resolve([Layer(f"file {file}", tree, lines), *layers], trusted, needs_env=needs_env)
+
+
+def load_saved_config(tree: Mapping[str, Any], where: str, *, trust: bool, known: Config) -> Config:
+    """The same of a tree that a checkpoint holds."""
+    trusted = may_name_code(tree, where, trust, known)
+    return resolve(layers_of(None, None, None, None, (), tree), trusted)
 
 
 def layers_of(

@@ -86,28 +86,33 @@ def remembered(tree: Mapping[str, Any]) -> bool:
 def _line(tree: Mapping[str, Any]) -> bytes:
     """The hash of all code that a tree names and of what is handed to it; the rest is ours to check, and may change."""
     env = _mapping(tree.get("env"))
-    calls: list[Any] = [tree.get("import"), [env.get(key) for key in ("id", "kwargs", "per_env", *_WRAPPERS)]]
+    cache = _mapping(tree.get("learning")).get("cache")
+    calls: list[Any] = [cache, tree.get("import"), [env.get(key) for key in ("id", "kwargs", "per_env", *_WRAPPERS)]]
     for prefix, (algo, model) in _sections(tree):
         calls.append([prefix, algo.get("optimiser"), algo.get("optimiser_options")])
         calls.append([model.get("encoder"), model.get("kwargs"), model.get("core")])
     return f"{tree_sha256({'calls': calls})}\n".encode()
 
 
-def refuse_foreign(tree: Mapping[str, Any], file: Path) -> None:
-    """Before anything is imported: a tree that nobody vouches for may not name foreign code."""
+def may_name_code(tree: Mapping[str, Any], where: str, trust: bool, known: Config | None) -> bool:
+    """Before anything is imported: whether the user stands for a tree; one that they do not stand for may not name
+    foreign code."""
+    if trust or vouched(tree, known):
+        return True
     names = [f"{key}={name}" for key, name in _named(tree) if _foreign(name)]
     if names:
         raise ConfigError(
-            f"{file} is not of a run that you have started, and names code that is neither Rookery's nor an installed "
+            f"{where} is not of a run that you have started, and names code that is neither Rookery's nor an installed "
             f"plugin of gymnasium: {', '.join(names)}. Opening it would execute that code with your rights. "
-            f"If you know it, say --trust (in Python trust=True), or give the config as your own with -c {file}"
+            f"If you know it, say --trust (in Python trust=True), or give the config as your own with -c {where}"
         )
+    return False
 
 
 def _foreign(name: str) -> bool:
     module = name.partition(":")[0]
     package = module.partition(".")[0]
-    return package != "rookery" and module != "torch.optim" and package not in _plugins()
+    return package != "rookery" and not f"{module}.".startswith("torch.optim.") and package not in _plugins()
 
 
 def _plugins() -> set[str]:
@@ -118,9 +123,12 @@ def _plugins() -> set[str]:
 
 
 def _named(tree: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """(key, module or module:name) of all code in a tree, which may be malformed; registered names are no code."""
+    """(key, module or module:name) of all code in a tree, which may be malformed; registered names are no code. The
+    folder of compiled updates counts: they are loaded as they lie there."""
     for name in _texts(tree.get("import")):
         yield "import", name
+    if isinstance(cache := _mapping(tree.get("learning")).get("cache"), str):
+        yield "learning.cache", cache
     env = _mapping(tree.get("env"))
     chosen = [choice for part in _WRAPPERS for choice in _list(env.get(part))]
     wrappers = [choice.get("name") if isinstance(choice, Mapping) else choice for choice in chosen]
@@ -144,7 +152,7 @@ def _sections(tree: Mapping[str, Any]) -> Iterator[tuple[str, tuple[Mapping[str,
 def refusals(config: Config, trusted: bool) -> Iterator[str]:
     """What a config names by path, looked at before it is called: `os:system` is no env."""
     for key, name in dict.fromkeys(_named(config.dump())):
-        if key == "import":
+        if key in ("import", "learning.cache"):
             continue
         if not trusted and _foreign(name):  # however it was written: this is what would be imported
             yield f"{key}: {name!r} is foreign code; if you know it, say --trust"
@@ -179,6 +187,8 @@ def _unfit(key: str, code: Any, trusted: bool) -> str:
     if not callable(code):
         return f"is a {type(code).__name__}; expected a class with {' and '.join(wanted)}, or a function that makes one"
     if isinstance(code, type):
+        if not trusted and _foreign(code.__module__):  # reached through a module of ours
+            return f"is defined in {code.__module__}, which is foreign code; if you know it, say --trust"
         hands_on = trusted and key == "env.wrappers" and hasattr(code, "__getattr__")
         fits = hands_on or all(callable(getattr(code, method, None)) for method in wanted)
         return "" if fits else f"is a class without {' and '.join(wanted)}, so it is not called"

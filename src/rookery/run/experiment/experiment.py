@@ -9,7 +9,6 @@ Killed anywhere and resumed, the result is bit for bit that of the uninterrupted
 from __future__ import annotations
 
 import logging
-import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -36,7 +35,7 @@ from rookery.run.experiment.live import LiveState
 from rookery.run.experiment.logs import TextLog
 from rookery.run.experiment.resume import check_same, factory_of, resolve_config, saved_modes, start_from
 from rookery.run.experiment.signals import Preemption
-from rookery.run.experiment.summary import summary_of, what_is_repeated, write_config
+from rookery.run.experiment.summary import ended_as, summary_of, what_is_repeated, write_config
 from rookery.run.machine import difference, fingerprint, settings
 from rookery.run.players import Players
 from rookery.run.report.clock import CHECKPOINT
@@ -112,7 +111,7 @@ class Experiment:
             )
         self.resumed_from: list[int] = []
         self.inexact: str | None = None
-        self.rollbacks = 0
+        self.rollbacks, self.begun = 0, False
         self.restarts = (-1, 0)  # step of the checkpoint that lost learners went back to, and how often in a row
         self.sinks = Sinks([])
         self.saved = (-1, 0.0)  # step of the last checkpoint of this process, and the seconds it took
@@ -165,20 +164,21 @@ class Experiment:
 
     def _run(self, preemption: Preemption, saved: dict[str, Any] | None) -> Result:
         trainer, folder = self.trainer, self.folder
-        trainer.sentinel.folder, trainer.folder = folder.offending, folder.path
+        trainer.sentinel.folder, trainer.folder, trainer.trust = folder.offending, folder.path, self.trust
         trainer.interrupted = lambda: f"signal {preemption.requested}" if preemption.requested else None
         trainer.pool.interrupted = trainer.interrupted
         trainer.after_round, trainer.on_judging = self._after_round, self._judging
         write_json_atomic(folder.spaces, trainer.parts.spaces.to_json())
         trainer.on_pause = lambda paused: self._tell("paused" if paused else "running")
-        remember(self.config)  # before it is written: a run killed in between would not know its own config
-        write_config(folder.config, self.config)  # also when resumed: a new limit must survive the next kill
         log.info("learner threads: %d (%s)", trainer.threads.count, trainer.threads.reason)
         if saved is not None:
             with restoring():
                 self._restore(saved)
         else:
             self.checkpoints.expect(trainer.players.saved_bytes)
+        remember(self.config)  # before it is written: a run killed in between would not know its own config
+        write_config(folder.config, self.config)  # also when resumed: a new limit must survive the next kill
+        self.begun = True
         self.sinks = Sinks(sinks_of(self.config) if self.own_sinks is None else self.own_sinks)
         trainer.on_round = self.sinks.ticks()
         self.sinks.watch(trainer.present)
@@ -212,12 +212,7 @@ class Experiment:
 
     def _finish(self, preemption: Preemption, last: Progress | None) -> Result:
         trainer = self.trainer
-        if preemption.requested and not trainer.closed:
-            name = signal.Signals(preemption.requested).name
-            status, reason, code = "preempted", f"{name} received; saved", 128 + preemption.requested
-        else:
-            goal = trainer.reason is not None and not trainer.reason.startswith("train.max_")
-            status, reason, code = "stopped" if goal else "finished", trainer.reason or "", 0
+        status, reason, code = ended_as(trainer, preemption.requested)
         if status == "preempted" or self.config.checkpoint.at_end:
             self._save(final=True)
         summary = self._summary(status, reason)
@@ -228,6 +223,8 @@ class Experiment:
     def _failed(self, error: BaseException) -> None:
         reason = str(error) if isinstance(error, RookeryError) else f"{type(error).__name__}: {error}"
         log.info("the run failed", exc_info=error)  # log.txt keeps the traceback that the console does not show
+        if not self.begun:
+            return  # a run that could not be resumed is what it was before
         self._rescue(error)
         try:
             self.folder.write_summary(self._summary("failed", reason))
@@ -294,7 +291,7 @@ class Experiment:
             return None
         self.checkpoints.clean_orphans()
         checkpoint = self.checkpoints.latest()
-        self.inexact = check_same(self.config, folder.config, None if checkpoint is None else checkpoint.manifest)
+        self.inexact = check_same(self.config, folder.config, checkpoint, self.trust)
         if checkpoint is None:
             log.warning("%s holds no checkpoint: the run starts again from its beginning", folder.path)
             return None
@@ -325,12 +322,13 @@ class Experiment:
         self.live.tell(status, **counts, episodes=trainer.episodes)
 
     def _judging(self, seconds: float) -> None:
-        """A checkpoint in an evaluation that takes long, which may be for ever: it is still owed there."""
+        """A checkpoint in an evaluation that takes long, which may be for ever: it is still owed there. Nobody is told
+        of it, for when it comes is a matter of the clock."""
         step, took = self.saved
         if seconds > max(LONG, SHARE * took) and step != self.trainer.ticks:
-            self._save()
+            self._save(told=False)
 
-    def _save(self, final: bool = False) -> None:
+    def _save(self, final: bool = False, told: bool = True) -> None:
         try:
             path = self._write()
         except CheckpointError as error:
@@ -338,7 +336,8 @@ class Experiment:
                 raise
             log.warning("%s Training goes on; the checkpoint before it is untouched.", error)
             return
-        self.trainer.callbacks.call("checkpoint", path)
+        if told:
+            self.trainer.callbacks.call("checkpoint", path)
 
     def _write(self) -> Path:
         trainer, started = self.trainer, time.monotonic()

@@ -33,7 +33,8 @@ OnExists = Literal["fail", "resume", "new"]
 LOCK_SECONDS = 0.5  # before a folder counts as in use
 
 _LOCK = ".lock"
-_FILES = (_LOCK, "config.yaml", "spaces.json", "state.json", "state.tmp", "metrics.jsonl", "summary.json", "log.txt")
+_OF_SINKS = ("metrics.jsonl", "metrics.csv")
+_FILES = (_LOCK, "config.yaml", "spaces.json", "state.json", "state.tmp", "summary.json", "log.txt", *_OF_SINKS)
 _FOLDERS = ("tensorboard", "checkpoints", "offending")
 _RUN_FILES = ("config.yaml", "metrics.jsonl", "summary.json", "checkpoints")  # any of these: a run was here
 _log = logging.getLogger(__name__)

@@ -82,4 +82,5 @@ def _lives(state: dict[str, Any]) -> bool:
     """Whether its process is there; of another host nobody knows, so it is believed."""
     if state.get("host") != socket.gethostname():
         return True
-    return is_alive(int(state["pid"]))
+    pid = state.get("pid")
+    return isinstance(pid, int) and 0 < pid < 1 << 31 and is_alive(pid)

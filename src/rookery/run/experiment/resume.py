@@ -14,7 +14,7 @@ from rookery.core.errors import ConfigError, RookeryError, UsageError
 from rookery.core.restoring import restoring
 from rookery.run.build import Parts
 from rookery.run.checkpoints.checkpoints import Checkpoints
-from rookery.run.checkpoints.manifest import Manifest
+from rookery.run.checkpoints.manifest import Checkpoint
 from rookery.run.checkpoints.statefile import weights_of
 from rookery.run.config.config import ABSENT, Config, diff, flat, tree_sha256
 from rookery.run.config.resolve import load_config, load_run_config
@@ -97,17 +97,17 @@ def _instance(thing: Any) -> str:
     return f"an instance of {type(thing).__name__}"
 
 
-def check_same(config: Config, file: Path, manifest: Manifest | None) -> str | None:
+def check_same(config: Config, file: Path, checkpoint: Checkpoint | None, trust: bool = False) -> str | None:
     """A resumed run may be longer or report elsewhere, but must be the run that saved the checkpoint, whose manifest
     keeps its config: `file` (config.yaml) may have been edited since.
 
     Manifests of formats before 4 have only a hash, so `file` has to be believed; returned is why, if it was changed.
     """
-    reason = None
+    reason, manifest = None, None if checkpoint is None else checkpoint.manifest
     if manifest is not None and manifest.config is not None:
         saved = manifest.config
     elif file.exists():
-        saved = load_config(file=file).dump()
+        saved = load_run_config(file, trust=trust, known=config, needs_env=False).dump()
         if manifest is not None and manifest.config_sha256 not in (None, tree_sha256(read_file(file)[0])):
             reason = f"{file.name} is not the one with which its checkpoint was saved, by Rookery {manifest.rookery}"
             log.warning("the run goes on, but perhaps not bit for bit: %s", reason)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +63,14 @@ def summary_of(
         "versions": versions(),
         "players": trainer.players.summary(),
     }
+
+
+def ended_as(trainer: Trainer, signalled: int | None) -> tuple[str, str, int]:
+    """(status, reason, exit code) of a run that did not fail."""
+    if signalled and not trainer.closed:
+        return "preempted", f"{signal.Signals(signalled).name} received; saved", 128 + signalled
+    goal = trainer.reason is not None and not trainer.reason.startswith("train.max_")
+    return "stopped" if goal else "finished", trainer.reason or "", 0
 
 
 def what_is_repeated(trainer: Trainer, folder: Path, checkpoints: list[int]) -> str:

@@ -54,6 +54,8 @@ class Cluster:
 
     def __init__(self, address: str, cpus: float = 0.0):
         """`cpus`: for how many workers a cluster that is started here has room, however many CPUs there are."""
+        if address == "local":  # on the loopback interface, as on a Mac; Ray looks at it when it is imported
+            os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
         self.ray = ray_module()
         self._folder: Folder | None = None
         if self.ray.is_initialized():
@@ -63,7 +65,6 @@ class Cluster:
         if address == "local":
             self._folder = Folder()
             options |= {"_temp_dir": self._folder.path, "num_cpus": max(os.cpu_count() or 1, math.ceil(cpus))}
-            options["_node_ip_address"] = "127.0.0.1"  # nobody from outside has any business here
         else:
             options.pop("include_dashboard")
         try:

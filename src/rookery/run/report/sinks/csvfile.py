@@ -9,11 +9,13 @@ from __future__ import annotations
 import csv
 import io
 import math
+import os
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from rookery.core.system.files import open_regular, read_regular
 from rookery.run.checkpoints.durable import replace_file
 from rookery.run.report.sinks.base import Sink
 from rookery.run.report.sinks.values import Record
@@ -46,11 +48,13 @@ class CsvFile(Sink):
             self._columns += new
             self._write([*rows, row])
             return
-        with open(self._opened(), "a", newline="", encoding="utf-8") as file:
-            csv.writer(file).writerow(row)
+        text = io.StringIO(newline="")
+        csv.writer(text).writerow(row)
+        self._append(text.getvalue().encode())
         self._rows += 1
 
     def state(self) -> dict[str, Any]:
+        self._append(b"")  # what a checkpoint counts is durable
         return {"rows": self._rows}
 
     def restore(self, state: dict[str, Any]) -> None:
@@ -64,9 +68,21 @@ class CsvFile(Sink):
             raise RuntimeError(f"{self._name} is not open")
         return self._path
 
+    def _append(self, data: bytes) -> None:
+        descriptor = open_regular(self._opened(), os.O_WRONLY | os.O_APPEND)
+        with os.fdopen(descriptor, "ab", buffering=0) as file:
+            size = file.tell()
+            try:
+                while data:
+                    data = data[file.write(data) :]
+            except OSError:
+                file.truncate(size)  # no half row stays when the disk is full
+                raise
+            os.fsync(descriptor)
+
     def _read(self) -> list[list[str]]:
-        with open(self._opened(), newline="", encoding="utf-8") as file:
-            return list(csv.reader(file))
+        text = read_regular(self._opened()).decode(errors="replace")
+        return list(csv.reader(io.StringIO(text[: text.rfind("\n") + 1], newline="")))
 
     def _write(self, rows: list[list[str]]) -> None:
         """The whole file, as one: a crash leaves the old one or the new one."""
