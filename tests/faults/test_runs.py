@@ -30,10 +30,12 @@ from faults.commands import (
     summary,
     wait_for,
 )
+from rookery.core.errors import CheckpointError
 from rookery.run.checkpoints.checkpoints import Checkpoints
 from rookery.run.checkpoints.manifest import commit_text
 from rookery.run.checkpoints.statefile import read_state
 from rookery.run.experiment.folder import RunFolder
+from rookery.run.trainer import Trainer
 from selection import slow_but
 
 
@@ -99,6 +101,29 @@ def test_a_damaged_checkpoint_gives_way_to_the_one_before_with_a_warning(cli: Cl
     for key in ("steps", "updates", "weights_sha256", "eval", "exact"):  # the last 20 steps once more, exactly
         assert after[key] == before[key], key
     assert cli("eval", "run", "--json", "--checkpoint", "120").code == 0  # written anew
+
+
+def test_a_run_that_cannot_be_resumed_is_what_it_was(cli: Cli, copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: Any) -> None:
+        raise CheckpointError("it does not fit")
+
+    before = (copy / "summary.json").read_bytes(), (copy / "config.yaml").read_bytes()
+    monkeypatch.setattr(Trainer, "restore", fails)
+    ended = cli("train", "--resume", "run", "train.max_steps=150")
+    assert (ended.code, ended.err.count("resume")) == (4, 0), ended.err  # nor is the same advised again
+    assert ((copy / "summary.json").read_bytes(), (copy / "config.yaml").read_bytes()) == before
+
+
+def test_a_goal_may_be_raised_and_a_reached_one_stays_reached(cli: Cli, tmp_path: Path) -> None:
+    goal = "train.stop={episode/return_mean: %s}"
+    assert cli("train", *DQN, *WALK, goal % -1000, "--out", "run").code == 0
+    stopped = summary(tmp_path / "run")["steps"]
+    assert stopped < 120
+    again = cli("train", "--resume", "run")
+    assert (again.code, summary(tmp_path / "run")["steps"]) == (0, stopped)
+    assert "no report had such a metric" not in again.err
+    assert cli("train", "--resume", "run", goal % 1000).code == 0
+    assert summary(tmp_path / "run")["steps"] == 120
 
 
 @pytest.mark.parametrize("kind", DAMAGE)

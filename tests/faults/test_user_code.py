@@ -235,6 +235,25 @@ def test_a_checkpoint_is_written_in_an_evaluation_that_takes_long(
     same(tmp_path / "run", tmp_path / "straight")
 
 
+class Told(Callback):
+    def __init__(self) -> None:
+        self.steps: list[str] = []
+
+    def checkpoint(self, path: Path) -> None:
+        self.steps.append(path.name)
+
+
+def test_nobody_is_told_of_a_checkpoint_in_an_evaluation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It comes by the clock: a hook there could evaluate, or record a number, in one run and not in another."""
+    usual, hurried = Told(), Told()
+    run_of(tmp_path / "usual", callbacks=[usual]).train()
+    monkeypatch.setattr(experiments, "LONG", 0.0)
+    monkeypatch.setattr(experiments, "SHARE", 0.0)
+    run_of(tmp_path / "hurried", callbacks=[hurried]).train()
+    assert usual.steps == hurried.steps
+    same(tmp_path / "hurried", tmp_path / "usual")
+
+
 @pytest.mark.slow
 def test_an_evaluation_without_an_end_is_saved_and_ended_by_a_signal(tmp_path: Path) -> None:
     words = quick("dqn", "eval.every_steps=60", "checkpoint.every_steps=1000", "env.kwargs={length: 1000000000}")

@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import math
+import os
 
 import pytest
 
@@ -86,3 +87,22 @@ class TestTensorBoard(SinkContract):
 class TestTensorBoardInTheBackground(SinkContract):
     def make(self):
         return TensorBoard.from_config(None)
+
+
+def test_half_a_row_of_csv_does_not_stay_when_the_disk_is_full(tmp_path, monkeypatch):
+    sink = CsvFile()
+    sink.open(tmp_path, None)
+    sink.report({"steps": 1, "x": 2.5})
+    real = io.FileIO.write
+
+    class Full(io.FileIO):
+        def write(self, data):
+            real(self, data[:2])
+            raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fdopen", lambda descriptor, mode, buffering: Full(descriptor, mode))
+        with pytest.raises(OSError, match="No space"):
+            sink.report({"steps": 2, "x": 3.5})
+    sink.report({"steps": 3, "x": 4.5})
+    assert (tmp_path / "metrics.csv").read_text().split() == ["steps,x", "1,2.5", "3,4.5"]

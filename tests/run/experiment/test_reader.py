@@ -65,7 +65,8 @@ def test_a_run_whose_process_is_gone_was_killed(run, tmp_path):
     )
     state = json.loads((run[0] / "state.json").read_text())
     (folder / "config.yaml").write_text("{}")
-    for pid, status in ((int(child.stdout), "killed"), (os.getpid(), "running")):
+    odd = [(pid, "killed") for pid in (None, -1, 0, 1 << 40, "7")]
+    for pid, status in ((int(child.stdout), "killed"), (os.getpid(), "running"), *odd):
         (folder / "state.json").write_text(json.dumps(state | {"status": "running", "pid": pid}))
         assert RunReader(folder).status == status
     (folder / "state.json").write_text(
