@@ -99,7 +99,7 @@ def test_processes_and_env_workers_learn_the_same_as_one_process(name):
     assert len(set(found)) == 1
 
 
-@pytest.mark.slow
+@pytest.mark.matrix
 @pytest.mark.parametrize("name", ["ppo", "ppg"])
 def test_compiled_updates_learn_nearly_the_same(name, tmp_path):
     found = []

@@ -138,7 +138,7 @@ def test_a_worker_that_fails_for_ever_ends_the_command_with_code_3_and_its_cause
         assert ("SIGKILL" if kind == "process" else "is gone") in text
 
 
-@pytest.mark.slow
+@pytest.mark.matrix
 def test_cartpole_is_learnt_though_workers_are_killed_all_the_time():
     # evaluated so late that a fast machine has no chance to be done before it was attacked; `make chaos` asks for 475
     told = workers_killed("process", 195, 0.5, every=16_384)

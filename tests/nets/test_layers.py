@@ -277,7 +277,7 @@ def test_an_embedding_comes_first_and_a_pool_before_the_flatten():
 BLOCKS = "[{type: linear, size: 8}, {type: residual}, {type: transformer, tokens: 2, heads: 2}]"
 
 
-@pytest.mark.slow
+@pytest.mark.matrix
 def test_compiled_updates_of_blocks_learn_nearly_the_same(tmp_path):
     found = []
     for words in (["learning.mode=eager"], ["learning.mode=compiled", f"learning.cache={tmp_path}"]):

@@ -25,7 +25,7 @@ READ = os.O_RDONLY | CLOEXEC | _BINARY
 CREATE = os.O_RDWR | os.O_CREAT | CLOEXEC | _BINARY
 KILL = getattr(signal, "SIGKILL", signal.SIGTERM)  # Windows ends a process by either
 PREEMPT = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGINT", "SIGUSR1") if hasattr(signal, name))
-CAN_ALARM = hasattr(signal, "setitimer")
+CAN_ALARM = hasattr(signal, "SIGALRM") and hasattr(signal, "setitimer")
 _BYTE = 1 << 30  # which byte of a file Windows locks: behind all that is written
 
 

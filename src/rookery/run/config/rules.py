@@ -19,7 +19,7 @@ def broken_rules(config: Config, trusted: bool, *, needs_env: bool = True) -> li
     """All broken rules. `trusted`: whose code it may name (`trust`); whether there is such an env is asked if one is
     made from the config."""
     rules = [*_of_players(config), *_stops(config), *_rolls_back(config), *_names(config)]
-    rules += [*refusals(config, trusted), *_workers(config), *_pool(config)]
+    rules += [*refusals(config, trusted, needs_env), *_workers(config), *_pool(config)]
     return [*rules, *_env(config)] if needs_env else rules
 
 

@@ -149,8 +149,9 @@ def _sections(tree: Mapping[str, Any]) -> Iterator[tuple[str, tuple[Mapping[str,
         yield prefix, (algo, model)
 
 
-def refusals(config: Config, trusted: bool) -> Iterator[str]:
-    """What a config names by path, looked at before it is called: `os:system` is no env."""
+def refusals(config: Config, trusted: bool, needs_env: bool = True) -> Iterator[str]:
+    """What a config names by path, looked at before it is called: `os:system` is no env. What only an env would need
+    may be missing where none is made."""
     for key, name in dict.fromkeys(_named(config.dump())):
         if key in ("import", "learning.cache"):
             continue
@@ -161,6 +162,8 @@ def refusals(config: Config, trusted: bool) -> Iterator[str]:
             yield (
                 f"{key}: {name!r} is part of Python's standard library; expected a class of yours, package.module:Class"
             )
+            continue
+        if key.startswith("env.") and not needs_env:
             continue
         try:
             code = _code(key, name, config)
