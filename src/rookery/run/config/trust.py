@@ -163,12 +163,11 @@ def refusals(config: Config, trusted: bool, needs_env: bool = True) -> Iterator[
                 f"{key}: {name!r} is part of Python's standard library; expected a class of yours, package.module:Class"
             )
             continue
-        if key.startswith("env.") and not needs_env:
-            continue
         try:
             code = _code(key, name, config)
         except ConfigError as error:
-            yield f"{key}: {error}"
+            if needs_env or not key.startswith("env."):
+                yield f"{key}: {error}"
             continue
         if code is not None and (problem := _unfit(key, code, trusted)):
             yield f"{key}: {name!r} {problem}"
