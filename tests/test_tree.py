@@ -12,6 +12,9 @@ from collections import defaultdict
 from functools import cache
 from pathlib import Path
 
+import pytest
+
+pytestmark = pytest.mark.xdist_group("tree")  # one worker: every file is parsed once
 ROOT = Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "src" / "rookery"
 FILES = sorted(SOURCE.rglob("*.py"))

@@ -173,6 +173,7 @@ SPACES = {
 TRACED = [(cls, space, kind) for cls in EVERYBODY for space in SPACES for kind in ("rnd", "icm")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("cls", "space", "kind"), matrix_but(TRACED, (PPO, "discrete", "rnd")))
 def test_updates_with_curiosity_can_be_traced(cls, space, kind):
     obs, action, batch = SPACES[space]

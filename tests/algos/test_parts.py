@@ -70,7 +70,7 @@ def trainer_of(name, *words, env="rookery/ProbeParts-v0", steps=96, mode="eager"
     return Trainer(load_config(algo=algo, env=env, overrides=overrides))
 
 
-@pytest.mark.parametrize("name", slow_but(list(WORDS), "ppo", "ppg", "trpo"))
+@pytest.mark.parametrize("name", slow_but(list(WORDS), "ppo"))
 def test_a_run_with_parts_is_resumed_exactly_and_evaluated(name, tmp_path):
     with trainer_of(name) as straight:
         for _ in range(3):

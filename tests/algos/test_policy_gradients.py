@@ -286,7 +286,7 @@ CASES = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", slow_but(CASES, "reinforce", "appo"))
+@pytest.mark.parametrize("name", slow_but(CASES, "reinforce"))
 def test_every_update_can_be_traced(name):
     algo = CASES[name][0]()
     it = learner(algo)

@@ -12,6 +12,7 @@ from rookery.acting.noise import StateDependentGaussian
 from rookery.core.spec import spec_of
 from rookery.equations.distributions import gaussian_logp
 from rookery.nets.policy import StateDependentHead
+from selection import slow_but
 
 BOX = spec_of(spaces.Box(-9, 9, (2,), np.float32))
 
@@ -96,7 +97,7 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", slow_but(CASES, "ppo"))
 def test_a_run_with_it_is_resumed_exactly(name, tmp_path):
     algo = name.partition("-")[0]
     with trainer_of(algo, *CASES[name]) as straight:

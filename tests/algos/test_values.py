@@ -255,7 +255,7 @@ CASES = {name: (make, lambda i: replay_batch(i, "discrete")) for name, make in R
 }
 
 
-@pytest.mark.parametrize("name", slow_but(CASES, "c51", "pqn"))
+@pytest.mark.parametrize("name", slow_but(CASES, "c51"))
 def test_every_update_can_be_traced(name):
     it = learner(CASES[name][0]())
     graph, _, found = trace(it, "update", it.prepare(CASES[name][1](0)))
@@ -280,7 +280,8 @@ DOUBLE = [name for name in REPLAYED if name != "mdqn"]
 OPTIONS = [(n, {"double": True}) for n in DOUBLE] + [(n, {"dueling": True, "noisy": True}) for n in REPLAYED]
 
 
-@pytest.mark.parametrize(("name", "options"), slow_but(OPTIONS, ("c51", {"double": True})))
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "options"), OPTIONS)
 def test_double_dueling_and_noisy_updates_can_be_traced(name, options):
     it = learner(REPLAYED[name](**options))
     it.resample()

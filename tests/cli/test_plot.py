@@ -79,6 +79,7 @@ def test_without_matplotlib_the_extra_is_named(cli: Cli, monkeypatch: pytest.Mon
     assert "pip install 'rookery[plot]'" in err
 
 
+@pytest.mark.slow
 def test_plotting_does_not_import_torch(cli: Cli, tmp_path: Path) -> None:
     code = "import sys; from rookery.cli.main import run; run(['plot', 'runs/s0']); print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)

@@ -599,7 +599,7 @@ def test_max_seconds_ends_the_run(cli: Cli, tmp_path: Path) -> None:
 # --- the caller's process ---
 
 
-@pytest.mark.parametrize("algo", ["dqn", "ppo", "sac"])
+@pytest.mark.parametrize("algo", slow_but(["dqn", "ppo", "sac"], "dqn"))
 def test_the_callers_generators_are_untouched_by_a_run_and_do_not_touch_it(tmp_path: Path, algo: str) -> None:
     from rookery import Experiment
 

@@ -10,7 +10,6 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from rookery import ConfigError, Trainer, load_config
 from rookery.nets.config import CoreConfig
 from rookery.nets.cores import Core, GTrXL, build_core, state_spec
-from selection import slow_but
 
 
 def core(kind, n_in=3, size=4):
@@ -281,7 +280,8 @@ def trainer_of(name, *words):
     return Trainer(load_config(algo=algo, env="rookery/ProbeMemory-v0", overrides=overrides))
 
 
-@pytest.mark.parametrize("name", slow_but(list(RUNS), "ppo-gtrxl"))
+@pytest.mark.slow
+@pytest.mark.parametrize("name", list(RUNS))
 def test_a_run_with_another_core_is_resumed_exactly(name, tmp_path):
     with trainer_of(name) as straight:
         while straight.steps < 60:
@@ -298,6 +298,7 @@ def test_a_run_with_another_core_is_resumed_exactly(name, tmp_path):
             assert resumed.evaluate().returns == straight.evaluate().returns
 
 
+@pytest.mark.slow
 def test_the_transformer_is_straight_line_code_that_can_be_compiled():
     """Traced with one pattern of starts and holes, it is right for another."""
     it, state = attentive(), fresh(ATTENDS, 2)

@@ -63,7 +63,7 @@ def agree(replay: ReplayStore, reference: Reference, gamma: float, n: int, stack
 SHAPES = [(n, stack, collectors) for n in (1, 3, 5) for stack in (1, 4) for collectors in (1, 3)]
 
 
-@pytest.mark.parametrize(("n", "stack", "collectors"), slow_but(SHAPES, (1, 1, 1), (3, 4, 3), (5, 1, 3)))
+@pytest.mark.parametrize(("n", "stack", "collectors"), slow_but(SHAPES, (1, 1, 1), (3, 4, 3)))
 def test_every_transition_equals_the_slow_reference_over_thousands_of_chunks(
     n: int, stack: int, collectors: int
 ) -> None:

@@ -22,6 +22,7 @@ from rookery.learning.group.follower import GroupSpec
 from rookery.learning.group.leader import Leader
 from rookery.learning.learner import Learner
 from rookery.nets import ModelConfig
+from selection import slow_but
 
 MEMORY = ModelConfig(hidden=(16,), core={"kind": "lstm", "size": 8})
 
@@ -92,7 +93,7 @@ def made():
         it.close()
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", slow_but(CASES, "dqn"))
 def test_an_update_of_two_learners_is_that_of_one_on_the_whole_batch(case, made):
     make, axis, batch_of = CASES[case]
     it = made(make, axis=axis)
