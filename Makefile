@@ -5,6 +5,7 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 TREE   := src tests examples bench docs
 export OMP_NUM_THREADS ?= 1
+unexport PYTHONDONTWRITEBYTECODE # where it is set, hundreds of processes would each compile the package for themselves
 # make train TORCH=https://download.pytorch.org/whl/cpu takes torch from there: the CPU build instead of one with CUDA
 TORCH  ?=
 PIP    := $(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt $(TORCH:%=--extra-index-url %)

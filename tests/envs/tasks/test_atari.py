@@ -290,7 +290,7 @@ def test_the_missing_extra_is_named(monkeypatch):
 PRESETS = ["pong-ppo", "pong-dqn", "breakout-dqn", "qbert-ppo", "spaceinvaders-dqn"]
 
 
-@pytest.mark.parametrize("preset", slow_but(PRESETS, "pong-ppo", "breakout-dqn"))
+@pytest.mark.parametrize("preset", slow_but(PRESETS, "pong-ppo"))
 def test_a_preset_trains_on_signs_and_lives_and_is_judged_on_whole_games(preset):
     config = EnvConfig(**registry.lookup("preset", preset)["env"])
     train, judged = (single(config, purpose=purpose) for purpose in ("train", "eval"))

@@ -118,6 +118,7 @@ def test_a_mean_over_valid_rows_is_over_those_of_all_learners():
     assert mean_valid(x, valid).item() == 6.0
 
 
+@pytest.mark.slow
 def test_three_learners_give_the_same_bits_each_time_and_weights_that_were_set_reach_them(made):
     found = []
     for _ in range(2):
@@ -222,6 +223,7 @@ class Broken(Toy):
         return super().update(s, b)
 
 
+@pytest.mark.slow
 def test_an_error_of_another_learner_is_told_with_its_traceback(made):
     with pytest.raises(EnvError, match="learner 1 failed: ValueError: only here\nTraceback"):
         made(Broken).step(toy_batch())
