@@ -206,7 +206,7 @@ def test_a_run_with_several_choices_is_resumed_exactly_and_evaluated(name, tmp_p
             assert resumed.evaluate().returns == straight.evaluate().returns
 
 
-@pytest.mark.slow
+@pytest.mark.matrix
 def test_compiled_updates_learn_nearly_the_same(tmp_path):
     found = []
     for mode in ("eager", "compiled"):

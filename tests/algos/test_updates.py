@@ -17,7 +17,7 @@ from rookery.core.spec import spec_of
 from rookery.learning.compiled.build import trace
 from rookery.learning.learner import Learner
 from rookery.nets import ModelConfig
-from selection import slow_but
+from selection import matrix_but, slow_but
 
 OBS = spec_of(spaces.Box(-1, 1, (3,), np.float32))
 TWO, BOX = spec_of(spaces.Discrete(2)), spec_of(spaces.Box(-1, 1, (2,), np.float32))
@@ -197,7 +197,7 @@ def test_every_update_can_be_traced(name):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", matrix_but(CASES, "ppo"))
 def test_compiled_equals_eager_at_fifty_states(name, artefacts):
     make, batch_of = CASES[name]
     eager, compiled = learner(make()), learner(make(), "compiled", artefacts)

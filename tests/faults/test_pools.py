@@ -81,7 +81,7 @@ def test_steps_are_counted_exactly_once_though_workers_are_killed_at_random_mome
         checked(other, found)
 
 
-@pytest.mark.slow
+@pytest.mark.matrix
 def test_steps_are_counted_exactly_once_on_ray_though_actors_are_killed(cluster):
     with trainer_of("ray") as trainer:
         found = watched(trainer)

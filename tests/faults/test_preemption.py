@@ -134,7 +134,7 @@ def test_a_second_signal_ends_a_run_at_once_although_its_workers_hang(started, t
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("mode", ["process", "ray"])
+@pytest.mark.parametrize("mode", matrix_but(["process", "ray"], "process"))
 def test_nothing_is_left_of_a_run_that_was_killed_and_it_can_be_resumed(started, tmp_path, mode):
     run = started(mode, "checkpoint.every_steps=64")
     run.wait_for_steps()

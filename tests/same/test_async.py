@@ -140,7 +140,7 @@ def test_what_cannot_be_asynchronous_is_refused(algo, words, told):
         load_config(algo=algo, env="CartPole-v1", overrides=words)
 
 
-@pytest.mark.slow
+@pytest.mark.matrix
 def test_ray_is_asynchronous_too(cluster):
     with trainer_of("impala", IMPALA, "train.max_steps=600", kind="ray") as trainer:
         for _ in trainer:

@@ -17,7 +17,7 @@ from selection import matrix_but
 pytestmark = pytest.mark.slow
 
 COMMON = [*WORDS[1:], "env.num=2"]
-NAMED = ("ppo", "dqn")  # on Ray in every run of the tests
+NAMED = ("ppo",)  # on Ray in every run of the tests
 
 
 def trainer_of(algo, kind, *words, callbacks=()):

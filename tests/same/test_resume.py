@@ -20,7 +20,7 @@ TESTS = os.pathsep.join(str(p) for p in (Path(__file__).parent.parent, Path(rook
 
 
 # killed in every run of the tests; the others in the full matrix, and all of them in `test_resume_short`
-KILLED = ["ppo", "sac", "r2d2"]
+KILLED = ["ppo", "sac"]
 BUILT = ["dqn"]
 MATRIX = [pytest.param((name, "eager"), marks=pytest.mark.matrix) for name in CASES if name not in KILLED]
 
