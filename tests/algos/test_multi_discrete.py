@@ -5,6 +5,7 @@ import pytest
 import torch
 from gymnasium import spaces
 
+from interrupted import straight_and_resumed
 from learning.toys import distance
 from rookery import ConfigError, Trainer, load_config
 from rookery.acting.actor import Actor
@@ -191,19 +192,8 @@ def trainer_of(name, *words, mode="eager"):
 
 @pytest.mark.parametrize("name", slow_but(list(FAMILY), "dqn", "pqn"))
 def test_a_run_with_several_choices_is_resumed_exactly_and_evaluated(name, tmp_path):
-    with trainer_of(name) as straight:
-        while straight.steps < 60:
-            straight.round()
-        straight.save(tmp_path)
-        for _ in straight:
-            pass
-        assert straight.updates > 0
-        with trainer_of(name) as resumed:
-            resumed.load(tmp_path)
-            for _ in resumed:
-                pass
-            assert resumed.players.weights_sha256() == straight.players.weights_sha256()
-            assert resumed.evaluate().returns == straight.evaluate().returns
+    with straight_and_resumed(lambda: trainer_of(name), tmp_path, steps=60) as (straight, resumed):
+        assert resumed.evaluate().returns == straight.evaluate().returns
 
 
 @pytest.mark.matrix

@@ -7,6 +7,7 @@ import pytest
 import torch
 from gymnasium import spaces
 
+from interrupted import straight_and_resumed
 from learning.toys import distance
 from rookery import Batch, ConfigError, Trainer, load_config
 from rookery.core.spec import spec_of
@@ -72,19 +73,8 @@ def trainer_of(name, *words, env="rookery/ProbeParts-v0", steps=96, mode="eager"
 
 @pytest.mark.parametrize("name", slow_but(list(WORDS), "ppo"))
 def test_a_run_with_parts_is_resumed_exactly_and_evaluated(name, tmp_path):
-    with trainer_of(name) as straight:
-        for _ in range(3):
-            straight.round()
-        straight.save(tmp_path)
-        for _ in straight:
-            pass
-        assert straight.updates > 0
-        with trainer_of(name) as resumed:
-            resumed.load(tmp_path)
-            for _ in resumed:
-                pass
-            assert resumed.players.weights_sha256() == straight.players.weights_sha256()
-            assert resumed.evaluate().returns == straight.evaluate().returns
+    with straight_and_resumed(lambda: trainer_of(name), tmp_path, rounds=3) as (straight, resumed):
+        assert resumed.evaluate().returns == straight.evaluate().returns
 
 
 @pytest.mark.slow

@@ -7,6 +7,7 @@ import pytest
 import torch
 from gymnasium import spaces
 
+from interrupted import straight_and_resumed
 from rookery import ConfigError, Trainer, load_config
 from rookery.acting.noise import StateDependentGaussian
 from rookery.core.spec import spec_of
@@ -100,18 +101,8 @@ CASES = {
 @pytest.mark.parametrize("name", slow_but(CASES, "ppo"))
 def test_a_run_with_it_is_resumed_exactly(name, tmp_path):
     algo = name.partition("-")[0]
-    with trainer_of(algo, *CASES[name]) as straight:
-        for _ in range(3):
-            straight.round()
-        straight.save(tmp_path)
-        for _ in straight:
-            pass
-        with trainer_of(algo, *CASES[name]) as resumed:
-            resumed.load(tmp_path)
-            for _ in resumed:
-                pass
-            assert resumed.players.weights_sha256() == straight.players.weights_sha256()
-            assert resumed.evaluate().returns == straight.evaluate().returns
+    with straight_and_resumed(lambda: trainer_of(algo, *CASES[name]), tmp_path, rounds=3) as (straight, resumed):
+        assert resumed.evaluate().returns == straight.evaluate().returns
 
 
 def test_it_is_for_continuous_actions_alone():

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from interrupted import straight_and_resumed
 from rookery import ConfigError, Trainer, load_config
 from rookery.core.chunk import Chunk
 from rookery.learning.reward_normaliser import RewardNormaliser
@@ -62,19 +63,10 @@ def config(algo, *words):
 
 @pytest.mark.parametrize("algo", ["ppo", "dqn"])
 def test_a_run_with_it_is_resumed_exactly_and_evaluation_tells_the_envs_rewards(algo, tmp_path):
-    with Trainer(config(algo, "algo.normalise_reward=true")) as straight:
-        while straight.steps < 60:
-            straight.round()
-        straight.save(tmp_path)
-        for _ in straight:
-            pass
-        with Trainer(config(algo, "algo.normalise_reward=true")) as resumed:
-            resumed.load(tmp_path)
-            for _ in resumed:
-                pass
-            assert resumed.players.weights_sha256() == straight.players.weights_sha256()
-            (mine,), (other,) = resumed.players.values(), straight.players.values()
-            assert mine.rewards.state()["count"] == other.rewards.state()["count"] == straight.steps
+    make = lambda: Trainer(config(algo, "algo.normalise_reward=true"))  # noqa: E731
+    with straight_and_resumed(make, tmp_path, steps=60) as (straight, resumed):
+        (mine,), (other,) = resumed.players.values(), straight.players.values()
+        assert mine.rewards.state()["count"] == other.rewards.state()["count"] == straight.steps
         assert all(total == int(total) > 5 for total in straight.evaluate().returns)  # one per step of CartPole
         with Trainer(config(algo)) as without:
             for _ in without:

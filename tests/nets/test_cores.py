@@ -7,6 +7,7 @@ import torch
 from torch import nn
 from torch.fx.experimental.proxy_tensor import make_fx
 
+from interrupted import straight_and_resumed
 from rookery import ConfigError, Trainer, load_config
 from rookery.nets.config import CoreConfig
 from rookery.nets.cores import Core, GTrXL, build_core, state_spec
@@ -283,19 +284,8 @@ def trainer_of(name, *words):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", list(RUNS))
 def test_a_run_with_another_core_is_resumed_exactly(name, tmp_path):
-    with trainer_of(name) as straight:
-        while straight.steps < 60:
-            straight.round()
-        straight.save(tmp_path)
-        for _ in straight:
-            pass
-        assert straight.updates > 0
-        with trainer_of(name) as resumed:
-            resumed.load(tmp_path)
-            for _ in resumed:
-                pass
-            assert resumed.players.weights_sha256() == straight.players.weights_sha256()
-            assert resumed.evaluate().returns == straight.evaluate().returns
+    with straight_and_resumed(lambda: trainer_of(name), tmp_path, steps=60) as (straight, resumed):
+        assert resumed.evaluate().returns == straight.evaluate().returns
 
 
 @pytest.mark.slow

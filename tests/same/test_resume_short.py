@@ -3,6 +3,7 @@ run ends with the same bits."""
 
 import pytest
 
+from interrupted import straight_and_resumed
 from rookery import Trainer, load_config
 from rookery.core import registry
 from same.cases import CASES, COMMON
@@ -28,20 +29,8 @@ def trainer_of(name):
 
 @pytest.mark.parametrize("name", CASES)
 def test_a_run_that_was_saved_in_the_middle_ends_with_the_same_bits(name, tmp_path):
-    with trainer_of(name) as straight:
-        while straight.steps < STEPS // 2:
-            straight.round()
-        straight.save(tmp_path)
-        for _ in straight:
-            pass
-        assert straight.updates > 0
-        with trainer_of(name) as resumed:
-            resumed.load(tmp_path)
-            assert 0 < resumed.steps < STEPS
-            for _ in resumed:
-                pass
-            assert resumed.steps == straight.steps
-            assert resumed.players.weights_sha256() == straight.players.weights_sha256()
+    with straight_and_resumed(lambda: trainer_of(name), tmp_path, steps=STEPS // 2):
+        pass
 
 
 def test_every_algorithm_is_among_them():
