@@ -1,4 +1,4 @@
-"""One run to its end, and the same one saved in the middle and gone on with: what many tests of exactness begin with."""
+"""One run to its end, and the same one saved in the middle and gone on with: how many tests of exactness begin."""
 
 from contextlib import contextmanager
 

@@ -76,7 +76,17 @@ class RuleWithMemory(Protocol):
     def restore(self, state: dict[str, Any]) -> None: ...
 
 
-class EpsilonGreedy:
+class Choosing:
+    """A rule whose actions are those of the env."""
+
+    def to_env(self, action: np.ndarray) -> np.ndarray:
+        return action
+
+    def from_env(self, action: np.ndarray) -> np.ndarray:
+        return action
+
+
+class EpsilonGreedy(Choosing):
     """Greedy in `q`, with probability ε (a knob) a random legal action instead.
 
     `spread` > 0 gives each column its own ε (Ape-X): ε_i = ε^(1 + spread · i / (N − 1)).
@@ -132,14 +142,8 @@ class EpsilonGreedy:
         best = torch.nn.functional.one_hot(q.argmax(-1), q.shape[-1])
         return dist.Categorical(probs=(1 - explored) * best + explored * choices / choices.sum(-1, keepdim=True))
 
-    def to_env(self, action: np.ndarray) -> np.ndarray:
-        return action
 
-    def from_env(self, action: np.ndarray) -> np.ndarray:
-        return action
-
-
-class EpsilonGreedyParts:
+class EpsilonGreedyParts(Choosing):
     """Several choices at once, `q` [B, K, A]: each by the same rule, with coins of its own, among its first n_k."""
 
     def __init__(self, one: EpsilonGreedy, sizes: tuple[int, ...]):
@@ -162,12 +166,6 @@ class EpsilonGreedyParts:
         parts = [{"q": out["q"][..., k, :n]} for k, n in enumerate(self.sizes)]
         return [self.one.distribution(part, knobs, own) for part, own in zip(parts, masks)]
 
-    def to_env(self, action: np.ndarray) -> np.ndarray:
-        return action
-
-    def from_env(self, action: np.ndarray) -> np.ndarray:
-        return action
-
 
 def best_q(q: np.ndarray, mask: np.ndarray | None) -> np.ndarray:
     """max_a Q(s, a) over the legal actions [B]."""
@@ -187,7 +185,7 @@ def legal(u: np.ndarray, mask: np.ndarray) -> np.ndarray:
     return (counts <= rank[:, None]).sum(-1).clip(max=mask.shape[-1] - 1)
 
 
-class Categorical:
+class Categorical(Choosing):
     """One or several heads; logits are concatenated along the last axis."""
 
     def __init__(self, sizes: tuple[int, ...], single: bool):
@@ -221,12 +219,6 @@ class Categorical:
         ]
         return heads[0] if self.single else heads
 
-    def to_env(self, action: np.ndarray) -> np.ndarray:
-        return action
-
-    def from_env(self, action: np.ndarray) -> np.ndarray:
-        return action
-
 
 def draw(logits: np.ndarray, u: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
     """(action, log-probability) by inversion of the cumulative distribution; the mode if u is None."""
@@ -239,7 +231,7 @@ def draw(logits: np.ndarray, u: np.ndarray | None) -> tuple[np.ndarray, np.ndarr
     return action, (shifted[np.arange(len(logits)), action] - np.log(np.exp(shifted).sum(-1))).astype(np.float32)
 
 
-class Bernoulli:
+class Bernoulli(Choosing):
     """Independent coins: multi-binary actions."""
 
     def __init__(self, leaf: Leaf):
@@ -258,12 +250,6 @@ class Bernoulli:
     def distribution(self, out: Tensors, knobs: Mapping[str, float], mask: Any) -> dist.Distribution:
         logits = shaped(out["logits"], self.shape)
         return dist.Independent(dist.Bernoulli(logits=logits), len(self.shape))
-
-    def to_env(self, action: np.ndarray) -> np.ndarray:
-        return action
-
-    def from_env(self, action: np.ndarray) -> np.ndarray:
-        return action
 
 
 class Gaussian:

@@ -16,8 +16,8 @@ import torch
 from torch import Tensor, nn
 
 from rookery.nets.config import CoreConfig
+from rookery.nets.cores.stepwise import State
 
-State = dict[str, Tensor]
 ENTRIES = {"gru": ("h",), "lstm": ("h", "c")}  # of a state
 
 
