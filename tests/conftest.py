@@ -2,6 +2,7 @@
 the state folder is one of their own."""
 
 import os
+import signal
 import sys
 import tempfile
 from pathlib import Path
@@ -13,6 +14,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 _state = tempfile.TemporaryDirectory(prefix="rookery-state-")  # the list of trusted runs; the user's own is left alone
 os.environ["XDG_STATE_HOME"] = _state.name
 torch.set_num_threads(1)
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell lets what runs in the background ignore it
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")

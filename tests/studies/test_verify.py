@@ -183,9 +183,6 @@ def test_a_seed_that_fails_ends_the_others_and_is_told_with_its_last_words(progr
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_lets_the_runs_save_and_starts_no_more(program, tmp_path, number):
     out = tmp_path / "out"
-    before = signal.signal(
-        signal.SIGINT, signal.default_int_handler
-    )  # ignored where a shell runs tests in the background
 
     def interrupt():
         while not (out / "pole-fake-99" / "started").exists():
@@ -197,6 +194,5 @@ def test_a_signal_lets_the_runs_save_and_starts_no_more(program, tmp_path, numbe
     with Crew(1) as crew, pytest.raises(KeyboardInterrupt):
         crew.run(plan(tmp_path), [99, 1], lambda run: None)
     thread.join()
-    signal.signal(signal.SIGINT, before)
     assert (out / "pole-fake-99" / "saved").exists()
     assert not (out / "pole-fake-1").exists()
