@@ -28,11 +28,17 @@ def artefacts(tmp_path_factory, worker_id):
     return folder
 
 
+COSTLY = ("cluster", "pair", "compiled")  # fixtures that take long: a Ray, runs that are compared, a build
+
+
 def pytest_collection_modifyitems(items):
-    """All that use Ray go to one process of pytest-xdist (`--dist loadgroup`): a second cluster would cost as much."""
+    """All that use one costly fixture go to one process of pytest-xdist (`--dist loadgroup`): a second would make it
+    again."""
     for item in items:
-        if "cluster" in getattr(item, "fixturenames", ()):
-            item.add_marker(pytest.mark.xdist_group("ray"))
+        for name in COSTLY:
+            if name in getattr(item, "fixturenames", ()):
+                case = item.callspec.id if hasattr(item, "callspec") and name == "pair" else ""
+                item.add_marker(pytest.mark.xdist_group(f"{name} {case}"))
 
 
 @pytest.fixture

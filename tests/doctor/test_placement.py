@@ -248,7 +248,7 @@ def test_an_env_that_sleeps_is_the_bottleneck_and_workers_are_advised(two_cpus: 
     assert [path for path in tmp_path.iterdir() if "rookery" in path.name] == []
 
 
-@pytest.mark.slow
+@pytest.mark.matrix
 def test_a_heavy_network_is_the_bottleneck_and_more_actors_are_said_to_gain_nothing(two_cpus: None) -> None:
     words = ["model.hidden=[1024,1024,1024]", "store.batch_size=1024", "store.min_fill=1024", "env.num=4"]
     started = time.monotonic()

@@ -191,7 +191,11 @@ def test_a_long_name_of_the_temporary_folder_is_no_obstacle(tmp_path):
 @pytest.mark.parametrize(
     ("option", "changes"),
     [
-        ("env.workers.start", ["env.workers=subprocess", "env.workers.start=spawn", "env.workers.processes=1"]),
+        pytest.param(
+            "env.workers.start",
+            ["env.workers=subprocess", "env.workers.start=spawn", "env.workers.processes=1"],
+            marks=pytest.mark.matrix,
+        ),
         ("env.workers.start", ["env.workers=subprocess", "env.workers.start=forkserver", "env.workers.processes=1"]),
         ("pool.start", ["pool=process", "pool.start=spawn", "pool.workers=2"]),
     ],

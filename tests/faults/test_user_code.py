@@ -31,7 +31,7 @@ from faults.fault_envs import Walk
 from rookery import Callback, Experiment
 from rookery.run.checkpoints.checkpoints import Checkpoints
 from rookery.run.experiment import experiment as experiments
-from selection import slow_but
+from selection import matrix_but
 
 EVERY = ["eval.every_steps=40", "eval.at_end=true", "checkpoint.every_steps=1000", "env.faults.renewals=0"]
 GOAL = "train.stop={episode/return_mean: -1e9}"  # reached in the first report, which then closes the run
@@ -406,7 +406,10 @@ WORKERS = {"subprocess": ["env.workers=subprocess"], "pool": ["pool=process"]}
 LEAVING = [(workers, how) for workers in WORKERS for how in ("sys.exit(0)", "os._exit(0)")]
 
 
-@pytest.mark.parametrize(("workers", "how"), slow_but(LEAVING))
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("workers", "how"), matrix_but(LEAVING, ("subprocess", "sys.exit(0)"), ("pool", "os._exit(0)"))
+)
 def test_an_env_that_exits_in_a_worker_ends_the_run_with_code_3(
     tmp_path: Path, module: Callable[[str], None], workers: str, how: str
 ) -> None:

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from rookery import Replay, Trainer, load_config
-from selection import slow_but
+from selection import matrix_but, slow_but
 
 SMALL = {"min_fill": 40, "batch_size": 16, "capacity": 600}
 QUIET = {
@@ -72,10 +72,13 @@ def test_two_players_saved_in_the_middle_end_with_the_same_bits(name, tmp_path):
     assert halves(tree, tmp_path) == whole
 
 
+PLACES = [(name, where) for name in ("hindsight", "stack") for where in ("pool=process", "env.workers=subprocess")]
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("tree", [GOALS, STACKED], ids=["hindsight", "stack"])
-@pytest.mark.parametrize("where", ["pool=process", "env.workers=subprocess"])
-def test_in_processes_two_players_learn_the_same_to_the_bit_and_resume_so(tree, where, tmp_path):
+@pytest.mark.parametrize(("name", "where"), matrix_but(PLACES, PLACES[0], PLACES[-1]))
+def test_in_processes_two_players_learn_the_same_to_the_bit_and_resume_so(name, where, tmp_path):
+    tree = {"hindsight": GOALS, "stack": STACKED}[name]
     workers = ["pool.workers=2"] if where.startswith("pool") else []
     assert run(tree, where, *workers) == run(tree, *workers) == halves(tree, tmp_path, where, *workers)
 

@@ -49,7 +49,7 @@ def straight(algo, kind, steps=240):
 
 
 @pytest.mark.parametrize(
-    "algo", ["ppo", "dqn", *(pytest.param(name, marks=pytest.mark.slow) for name in ("sac", "r2d2", "impala", "appo"))]
+    "algo", matrix_but(["ppo", "dqn", "sac", "r2d2", "impala", "appo"], "ppo", "dqn", "r2d2", "impala")
 )
 def test_processes_learn_the_same_weights_and_a_run_may_change_over_in_the_middle(algo):
     expected = straight(algo, "local")

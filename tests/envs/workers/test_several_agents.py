@@ -15,6 +15,7 @@ from rookery.envs import EnvConfig, make_multi
 from rookery.envs.multi.engine import Agents
 from rookery.envs.tasks.games import Pairing, Shifts, Verdicts
 from rookery.envs.workers.parent import Workers
+from selection import matrix_but
 
 pytestmark = pytest.mark.slow
 GAMES = {
@@ -24,6 +25,7 @@ GAMES = {
     "shifts": ("rookery/Shifts-v0", "dict"),
 }
 games = pytest.mark.parametrize("game", GAMES)
+STARTS, ONCE = ("fork", "spawn", "forkserver"), (("pairing", "spawn"), ("pairing", "forkserver"))
 
 
 def made(game, num=5, processes=2, start="fork", purpose="train", **config):
@@ -65,8 +67,9 @@ def rolled(env, rows, seed=0, reset=True, limits=lambda k: (None, None)):
     return seen
 
 
-@games
-@pytest.mark.parametrize("start", ["fork", "spawn", "forkserver"])
+@pytest.mark.parametrize(
+    ("game", "start"), matrix_but([(g, s) for g in GAMES for s in STARTS], *((g, "fork") for g in GAMES), *ONCE)
+)
 def test_the_data_are_those_of_one_process_however_workers_are_started(game, start):
     env, alone = made(game, start=start), made(game, processes=0)
     try:

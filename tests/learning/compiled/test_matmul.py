@@ -95,7 +95,7 @@ def test_every_sum_is_in_the_order_of_k_whatever_the_width(library):
     assert made(library, a, b, "plain").equal(blocks[1] + blocks[0])
 
 
-@pytest.mark.slow
+@pytest.mark.matrix
 def test_inductor_takes_it_for_float32_and_the_library_for_the_rest(tmp_path):
     def both(a, b, c, d):
         row = a.reshape(-1)

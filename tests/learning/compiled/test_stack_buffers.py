@@ -49,7 +49,7 @@ def agree(ours, wanted):
     return all((a - b).norm() <= 1e-5 * b.norm() for a, b in zip(ours, wanted, strict=True))
 
 
-@pytest.mark.slow
+@pytest.mark.matrix
 def test_small_results_on_the_stack(tmp_path, allocations):
     torch.compile(lambda x: x + 1)(torch.zeros(3))  # inductor has chosen how it writes for CPUs before
     before = common.device_codegens["cpu"]
