@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -46,6 +47,7 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=cpu_quota())
     parser.add_argument("--keep", action="store_true", help="keep the folders of attacks that did not end right")
     options = parser.parse_args()
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell lets what runs in the background ignore it
     chosen = [attack for attack in attacks() if attack.row in options.rows and options.only in attack.name]
     place, begun = Path(tempfile.mkdtemp(prefix="rookery-attack-")), time.monotonic()
     run, usual = victim(place)

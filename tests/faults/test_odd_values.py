@@ -60,6 +60,7 @@ FLAGS = {
     "nan": (float("nan"), r"is nan \(float\)"),
     "numpy nan": (np.float32("nan"), r"is np\.float32\(nan\)"),
     "two": (2, "is 2"),
+    "none": (None, r"is None \(NoneType\)"),  # a function that forgot to return it
 }
 
 
@@ -74,7 +75,7 @@ def test_an_odd_flag_is_named(name, which):
 
 @pytest.mark.parametrize("value", [True, 1, 1.0, np.True_, np.array([True]), torch.tensor(True)])
 def test_what_equals_true_ends_an_episode(value):
-    out = stepped(Scripted([[(1.0, value, None)]]))
+    out = stepped(Scripted([[(1.0, value, False)]]))
     assert (out.terminated.tolist(), out.truncated.tolist()) == ([True], [False])
 
 

@@ -53,10 +53,11 @@ def number(reward: Any) -> float:
 
 
 def flag(value: Any, name: str) -> bool:
-    """`terminated` or `truncated` as a bool. What is not false must equal True: a text or NaN does not."""
-    if not value:
+    """`terminated` or `truncated` as a bool. What is not false must equal True: a text or NaN does not; None is
+    neither."""
+    if not value and value is not None:
         return False
-    if isinstance(value, str) or value != 1:
+    if value is None or isinstance(value, str) or value != 1:
         raise BadValue(f"{name} is {value!r} ({type(value).__name__}), expected True or False. Return bool({name}).")
     return True
 

@@ -148,6 +148,8 @@ class InProcess(VectorEnv):
             if reward.__class__ is not float:
                 reward = number(reward)
             done = terminated or truncated
+            if done is None or terminated is None:
+                flag(None, "terminated" if terminated is None else "truncated")
         except (BadValue, TypeError, ValueError, RuntimeError) as error:
             raise self._failed(i, "step", step_problem(result) or str(error), act) from error
         n = self._length[i]

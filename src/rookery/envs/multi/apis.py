@@ -341,4 +341,5 @@ def _has(key: str, parts: dict[str, Mapping[str, Any]]) -> None:
 
 
 def _true(flags: Mapping[str, Any]) -> list[str]:
-    return [agent for agent, value in flags.items() if value and agent != ALL and flag(value, f"the end of {agent!r}")]
+    some = ((agent, value) for agent, value in flags.items() if (value or value is None) and agent != ALL)
+    return [agent for agent, value in some if flag(value, f"the end of {agent!r}")]
