@@ -7,6 +7,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+import hypothesis
 import pytest
 import torch
 
@@ -14,6 +15,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 _state = tempfile.TemporaryDirectory(prefix="rookery-state-")  # the list of trusted runs; the user's own is left alone
 os.environ["XDG_STATE_HOME"] = _state.name
 torch.set_num_threads(1)
+hypothesis.settings.register_profile("rookery", deadline=None)  # how long an example takes depends on what else runs
+hypothesis.settings.load_profile("rookery")
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell lets what runs in the background ignore it
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
