@@ -102,17 +102,24 @@ class EpsilonGreedy(Choosing):
         self, out: Arrays, rng: np.random.Generator, knobs: Mapping[str, float], mask: np.ndarray | None, greedy: bool
     ) -> Arrays:
         q = out["q"]
-        action = self._chosen(q, rng, knobs, mask, greedy)
+        action = self.chosen(q, rng, knobs["epsilon"], mask, greedy)
         if not self.tell:
             return {"action": action}
         return {"action": action, CHOSEN: q[np.arange(len(q)), action], BEST: best_q(q, mask)}
 
-    def _chosen(
-        self, q: np.ndarray, rng: np.random.Generator, knobs: Mapping[str, float], mask: np.ndarray | None, greedy: bool
+    def chosen(
+        self,
+        q: np.ndarray,
+        rng: np.random.Generator,
+        epsilon: float,
+        mask: np.ndarray | None,
+        greedy: bool,
+        parts: int = 1,
     ) -> np.ndarray:
+        """Actions [N] for the rows of q [N, A]; of each column there are so many `parts`."""
         if mask is None and not greedy and self.spread == 0.0:
             action = np.empty(len(q), np.int64)
-            kernels.epsilon_greedy(q, rng.random(2 * len(q)), knobs["epsilon"], action)
+            kernels.epsilon_greedy(q, rng.random(2 * len(q)), epsilon, action)
             return action
         mask = None if mask is None else allowed(mask)
         q = q if mask is None else np.where(mask, q, -np.inf)
@@ -122,7 +129,8 @@ class EpsilonGreedy(Choosing):
         n, actions = q.shape
         coins = rng.random(2 * n)  # first half: explore or not; second half: which action
         which = (coins[n:] * actions).astype(np.int64) if mask is None else legal(coins[n:], mask)
-        return np.where(coins[:n] < self.epsilon(knobs["epsilon"], n), which, action)
+        explores = coins[:n].reshape(-1, parts) < np.reshape(self.epsilon(epsilon, n // parts), (-1, 1))
+        return np.where(explores.ravel(), which, action)
 
     def epsilon(self, epsilon: float, n: int) -> Any:
         """One ε for all columns, or one per column."""
@@ -148,17 +156,24 @@ class EpsilonGreedyParts(Choosing):
 
     def __init__(self, one: EpsilonGreedy, sizes: tuple[int, ...]):
         self.one, self.sizes = one, sizes
-        self.edges = np.cumsum((0, *sizes))
+        self._real = np.arange(max(sizes)) < np.array(sizes)[:, None]  # [K, A]
 
     def __call__(
         self, out: Arrays, rng: np.random.Generator, knobs: Mapping[str, float], mask: np.ndarray | None, greedy: bool
     ) -> Arrays:
-        actions = []
-        for k, (n, start) in enumerate(zip(self.sizes, self.edges)):
-            part = {"q": np.ascontiguousarray(out["q"][:, k, :n])}
-            own = None if mask is None else mask[:, start : start + n]
-            actions.append(self.one(part, rng, knobs, own, greedy)["action"])
-        return {"action": np.stack(actions, -1)}
+        q = out["q"]
+        rows, count, actions = q.shape
+        if mask is not None or not self._real.all():
+            mask = self._filled(mask, rows).reshape(rows * count, actions)
+        flat = np.ascontiguousarray(q).reshape(rows * count, actions)
+        chosen = self.one.chosen(flat, rng, knobs["epsilon"], mask, greedy, count)
+        return {"action": chosen.reshape(rows, count)}
+
+    def _filled(self, mask: np.ndarray | None, rows: int) -> np.ndarray:
+        """bool [B, K, A]: what is legal; a choice without any legal action may do all that it has."""
+        legal_ones = np.zeros((rows, *self._real.shape), np.bool_)
+        legal_ones[:, self._real] = True if mask is None else mask > 0
+        return legal_ones | (self._real & ~legal_ones.any(-1, keepdims=True))
 
     def distribution(self, out: Tensors, knobs: Mapping[str, float], mask: Any) -> list[dist.Distribution]:
         """One per choice."""

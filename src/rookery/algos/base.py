@@ -19,6 +19,7 @@ from rookery.algos.multi_discrete import Choices
 from rookery.core.errors import ConfigError, UsageError
 from rookery.core.schedule import Schedule, until
 from rookery.core.spec import Leaf, describe, mask_of
+from rookery.core.team import Team
 from rookery.core.tree import Tree, leaves
 from rookery.data.replay.sequences import Window
 from rookery.learning.learner import Learner, Outputs
@@ -53,6 +54,7 @@ class Algorithm:
     eager_only: ClassVar[str | None] = None  # the reason why its update cannot be compiled
     corrects_lag: ClassVar[bool] = False  # whether a rollout of older weights is learnt from as such (pool.mode=async)
     recurrent: ClassVar[Literal["no", "may", "must"]] = "no"  # whether its networks can have a memory (model.core)
+    sits: ClassVar[Literal["agent", "team"]] = "agent"  # what it learns: one agent, or a team with an axis of members
     plain: ClassVar[bool] = True  # what a class promises of the methods in its own body alone (`core.plain`)
 
     def __init__(self, config: Any, obs_spec: Tree, action_spec: Tree, model: Any):
@@ -60,6 +62,8 @@ class Algorithm:
         if isinstance(action_spec, Leaf):
             self.choices = Choices(action_spec)  # of a discrete or multi-discrete action
         kind = kind_of(action_spec)
+        if self.sits == "team":
+            self.team = self._team()
         if kind not in self.actions or not leaves(action_spec):
             raise ConfigError(
                 f"algo.name={self.name} acts in spaces of kind {' or '.join(self.actions)}, but the env's action space "
@@ -69,6 +73,16 @@ class Algorithm:
         self._check_memory()
         if self.targets and hasattr(config, "target_every"):
             self.schedule = {"update": 1, "move_target": config.target_every}
+
+    def _team(self) -> Team:
+        """What it learns, if its class `sits` for a team."""
+        team = Team.of(self.obs_spec, self.action_spec)
+        if team is None:
+            raise ConfigError(
+                f"algo.name={self.name} learns a team, but it sits for a single agent, which sees "
+                f"{describe(self.obs_spec)}. Name the team's members in env.teams, e.g. env.teams.team='*' for all."
+            )
+        return team
 
     def _check_memory(self) -> None:
         core = getattr(self.model, "core", None)

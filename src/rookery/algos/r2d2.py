@@ -17,14 +17,14 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-import torch
 from pydantic import Field
 from torch import Tensor, nn
 
 from rookery.acting.rules import Rule
-from rookery.algos.base import AlgoConfig, Algorithm, Positive, Share
+from rookery.algos.base import Algorithm, Positive, Share
+from rookery.algos.recalled import Learnt, SequenceConfig, overlap_problem
 from rookery.core.schedule import Schedule
-from rookery.core.tree import Tree, tree_map, tree_take
+from rookery.core.tree import Tree, tree_map
 from rookery.data.replay.sequences import Window
 from rookery.equations.sequences import n_step_targets, sequence_priority
 from rookery.equations.value import double_q, mean_valid, pick, rescale, unscale
@@ -34,19 +34,14 @@ from rookery.nets import QNetwork
 from rookery.nets.cores import state_spec
 
 
-class R2D2Config(AlgoConfig):
+class R2D2Config(SequenceConfig):
     """Options of R2D2."""
 
     name: Literal["r2d2"] = "r2d2"  # of the algorithm
     gamma: Share = 0.997  # discount per env step
     lr: Schedule = Schedule(start=5e-4)  # learning rate of Adam
     n_step: Positive = 5  # rewards summed before the bootstrap
-    sequence: Positive = 20  # learnt rows per sequence
-    overlap: Annotated[int, Field(ge=0)] = 10  # rows that neighbouring sequences share
-    burn_in: Annotated[int, Field(ge=0)] = 10  # rows before them that only warm the memory up
-    stored_state: bool = True  # sequences begin with the state recorded when acting; false: with zeros
     rescale: Annotated[float, Field(gt=0)] | None = 1e-3  # ε of the value rescaling h; null: none
-    eta: Share = 0.9  # share of the largest error in a sequence's priority, the rest is their mean
     dueling: bool = True  # Q = V + A − mean A
     target_every: Positive = 200  # updates between moves of the target network
     tau: Annotated[float, Field(gt=0, le=1)] = 1.0  # how far the target moves: 1 is a copy
@@ -83,10 +78,7 @@ class R2D2(Algorithm):
 
     @classmethod
     def rules(cls, config: Any) -> list[str]:
-        c = config.algo
-        if c.overlap >= c.sequence:
-            return [f"algo.overlap={c.overlap} must be smaller than algo.sequence={c.sequence}. Lower algo.overlap."]
-        return []
+        return overlap_problem(config)
 
     def networks(self) -> dict[str, nn.Module]:
         return {"q": QNetwork(self.obs_spec, self.choices.actions, self.model, dueling=self.config.dueling)}
@@ -101,8 +93,7 @@ class R2D2(Algorithm):
         return state_spec(self.model.core)
 
     def window(self) -> Window:
-        c = self.config
-        return Window(c.sequence, c.burn_in, c.sequence - c.overlap, c.eta)
+        return self.config.window
 
     def outputs(self, s: Any, obs: Tree, state: Any, first: Any) -> tuple[dict[str, Tensor], Any]:
         q, state = s.q.step(obs, state)
@@ -110,24 +101,13 @@ class R2D2(Algorithm):
 
     def update(self, s: UpdateState, b: UpdateBatch) -> dict[str, Tensor]:
         c, choices, eps = self.config, self.choices, self.config.rescale
-        k = c.burn_in
-        warm, obs, next_obs = (
-            tree_take(b.obs, slice(k)),
-            tree_take(b.obs, slice(k, None)),
-            tree_take(b.next_obs, slice(k, None)),
-        )
-        action, reward, terminated, done = (x[k:] for x in (b.action, b.reward, b.terminated, b.done))
-        first, valid = b.first[k:], b.valid[k:]
-        weight, reward, terminated, done, seen = choices.each(b.weight, reward, terminated, done, valid)
-
-        def warmed(q: Any) -> Tree:
-            state = tree_take(b.state, 0)
-            state = state if c.stored_state else tree_map(torch.zeros_like, state)
-            return state if k == 0 else tree_take(q.unroll(warm, state, b.first[:k], b.valid[:k])[1], -1)
-
-        start = warmed(s.q)
+        rows = Learnt(b, c)
+        obs, next_obs, action, first, valid = rows.obs, rows.next_obs, rows.action, rows.first, rows.valid
+        marks = rows.reward, rows.terminated, rows.done, valid
+        weight, reward, terminated, done, seen = choices.each(b.weight, *marks)
+        start = rows.start(s.q)
         q_target = s.q_target
-        after_target = q_target.unroll(obs, warmed(q_target), first, valid)[1]
+        after_target = q_target.unroll(obs, rows.start(q_target), first, valid)[1]
         judged = q_target.step(next_obs, after_target)[0]
 
         def loss(q: Any) -> tuple[Tensor, dict[str, Tensor]]:

@@ -10,10 +10,13 @@ _ZOO = "rookery.zoo."
 _WRAPPERS = "rookery.envs.wrappers:"
 _NETS = "rookery.nets."
 _SINKS = "rookery.run.report.sinks."
+_MATRIX = "rookery.envs.tasks.matrix_games:"
 _GAMES = "rookery.envs.tasks.games:"
 BUILTIN: dict[str, dict[str, tuple[str, str]]] = {  # kind → name → (target, summary)
     "algo": {
         "dqn": (f"{_ALGOS}dqn:DQN", "deep Q-learning: double, dueling and n-step as options"),
+        "vdn": (f"{_ALGOS}vdn:VDN", "teams: the sum of the members' values"),
+        "qmix": (f"{_ALGOS}qmix:QMIX", "teams: a value that grows with each member's; weighted as an option"),
         "c51": (f"{_ALGOS}c51:C51", "distributions of the return on fixed atoms"),
         "rainbow": (f"{_ALGOS}rainbow:Rainbow", "C51 with double, dueling, noisy, three-step and prioritised learning"),
         "qrdqn": (f"{_ALGOS}qrdqn:QRDQN", "distributions of the return by fixed quantiles"),
@@ -133,6 +136,9 @@ BUILTIN: dict[str, dict[str, tuple[str, str]]] = {  # kind → name → (target,
         "time_limit": ("gymnasium.wrappers:TimeLimit", "truncates after max_episode_steps"),
     },
     "env": {  # those with several agents; envs with one agent have gymnasium ids
+        "rookery/TwoStep-v0": (f"{_MATRIX}TwoStep", "env.api=parallel: QMIX's game, optimum 8 behind a safe 7"),
+        "rookery/Climbing-v0": (f"{_MATRIX}Climbing", "env.api=parallel: the best joint action lies beside the worst"),
+        "rookery/Penalty-v0": (f"{_MATRIX}Penalty", "env.api=parallel: two best joint actions, and a price for a mix"),
         "rookery/Pairing-v0": (f"{_GAMES}Pairing", "env.api=parallel: two agents with different spaces cooperate"),
         "rookery/Verdicts-v0": (f"{_GAMES}Verdicts", "env.api=turns: rewards come in the opponent's turn"),
         "rookery/Visitors-v0": (f"{_GAMES}Visitors", "env.api=parallel: agents leave early and come late"),

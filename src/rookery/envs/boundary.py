@@ -94,12 +94,14 @@ class Receiver:
     """Buffers of B observations and the checks on what is written into them."""
 
     def __init__(self, space: spaces.Space, spec: Tree, num: int):
-        self.obs = zeros(spec, num)
-        self.num = num
-        self.parts: list[Part] = []
+        self._begin(spec, num)
         self.write, self.fill = self._compile(space, spec, self.obs, "the observation")
-        checks = [part.sound for part in self.parts if part.sound is not _always]
-        self.sound: Callable[[], bool] = _all(checks)
+        self.sound = all_of([part.sound for part in self.parts if part.sound is not _always])
+
+    def _begin(self, spec: Tree, num: int) -> None:
+        """Buffers, and nobody who writes into them yet."""
+        self.obs, self.num = zeros(spec, num), num
+        self.parts: list[Part] = []
         self._told: set[str] = set()
 
     def row(self, i: int) -> Tree:
@@ -122,7 +124,10 @@ class Receiver:
         """The full check, for the first observations of an env:
         leaving the bounds of a Box is told once, not an error.
         """
-        for part in self.parts:
+        self._look(i, self.parts)
+
+    def _look(self, i: int, parts: list[Part]) -> None:
+        for part in parts:
             low, high = part.leaf.low, part.leaf.high
             if low is None or high is None or part.where in self._told:
                 continue
@@ -152,7 +157,7 @@ class Receiver:
         return part.write, part.fill
 
 
-def _all(checks: list[Callable[[], bool]]) -> Callable[[], bool]:
+def all_of(checks: list[Callable[[], bool]]) -> Callable[[], bool]:
     if len(checks) == 1:
         return checks[0]
     return lambda: all(check() for check in checks)
@@ -258,11 +263,11 @@ def _array(space: spaces.Space, leaf: Leaf, buffer: np.ndarray, where: str) -> P
     if leaf.kind != "box":
         sound: Callable[[], bool] = lambda: _in_range(buffer, leaf)  # noqa: E731
     else:
-        sound = _finite_test(buffer) if buffer.dtype.kind == "f" else _always
+        sound = finite_test(buffer) if buffer.dtype.kind == "f" else _always
     return Part(where, leaf, buffer, write, fill, sound)
 
 
-def _finite_test(buffer: np.ndarray) -> Callable[[], bool]:
+def finite_test(buffer: np.ndarray) -> Callable[[], bool]:
     """Are all numbers finite? A dot product costs a quarter of `np.isfinite(…).all()` on small arrays.
 
     The factor 2⁻⁶⁴ keeps the largest finite numbers from overflowing, so that they do not even cause a warning.

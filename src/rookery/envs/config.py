@@ -51,6 +51,22 @@ class WorkersConfig(Section):
         return {"mode": data} if isinstance(data, str) else data
 
 
+class TeamConfig(Section):
+    """One of `env.teams`: agents that are learned as one body. `env.teams.red=[a, b]` is short for its members."""
+
+    members: Annotated[tuple[str, ...], Field(min_length=1)]  # agents, or patterns: agent_* are all whose names begin so
+    reward: Literal["sum", "mean"] = "sum"  # of what the members receive
+    body: Literal["auto", "one", "each"] = (
+        "auto"  # one: all members are one agent; each: they only share a player; auto: one if its algorithm is for teams
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _short(cls, data: Any) -> Any:
+        data = {"members": data} if isinstance(data, str | list | tuple) else data
+        return data | {"members": (data["members"],)} if isinstance(data, dict) and isinstance(data.get("members"), str) else data
+
+
 class EnvConfig(Section):
     """The task. A Python factory may stand in for `id`."""
 
@@ -67,6 +83,10 @@ class EnvConfig(Section):
     max_episode_steps: Limit | None = None  # env steps until truncation; None: what the id was registered with
     api: Api = (
         "auto"  # four: the old API, step() -> obs, reward, done, info; parallel, turns, dict, tuple: several agents
+    )
+    teams: dict[str, TeamConfig] = {}  # name → agents that are learned as one body; algorithms for teams need one
+    world: Literal["auto", "state", "joined", "none"] = (
+        "auto"  # what a mixer or central critic sees: the env's state(), or all observations; auto: state if it has one
     )
     engine: Engine = "auto"  # native: our numba engine or the id's own; auto: ours if it gives the same, else gymnasium
     on_bad: Literal["raise", "drop"] = "raise"  # NaN or infinity from an env: stop the run, or drop the running episode

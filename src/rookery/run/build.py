@@ -37,6 +37,7 @@ from rookery.run.collect.rows import Rows
 from rookery.run.collect.seats import Chances, Seats, agents_of
 from rookery.run.config.config import Config
 from rookery.run.config.players import renamed
+from rookery.run.config.teams import env_of, seats_of_members
 from rookery.run.execution import cache_of, choose_mode, device_of
 from rookery.run.players import Player, Players
 from rookery.run.pools.local import LocalPool
@@ -132,7 +133,8 @@ def make_env(
     """
     source = streams if seeds is None or seeds == purpose else Streams(streams.seed_of("envs", seeds))
     at_once = config.pool.workers if purpose == "train" and config.pool.kind != "local" else 1
-    section = config.env.inline() if here else config.env.shared_by(at_once)
+    section = env_of(config)
+    section = section.inline() if here else section.shared_by(at_once)
     own: dict[str, Any] = {"worker": worker, "factory": factory}
     own["longest"] = config.eval.max_steps if purpose == "eval" else None
     return envs.make_table(section, count=num, purpose=purpose, streams=source, **own)
@@ -145,7 +147,7 @@ def purpose_of(offset: int) -> str:
 
 def seating(config: Config, env: Spaced) -> dict[str, dict[str, float]]:
     """agent → player → weight for every agent of the env, in its order; all that is wrong with that."""
-    players, seats = config.players, config.seats or {}
+    players, seats = config.players, seats_of_members(config, env.agents)
     for agent in seats:
         if agent not in env.agents:
             hint = did_you_mean(agent, env.agents)

@@ -46,7 +46,7 @@ class Group:
         make: Any = together if self.several else single
         places = {"purpose": self.purpose, "worker": self.worker, "index": i, "count": self.count}
         env = make(self.config, factory=self.factory, **places)
-        if self.several and spoken(env, self.config.api) == "dict" and OnlyAgent.fits(env):
+        if self.several and not self.config.teams and spoken(env, self.config.api) == "dict" and OnlyAgent.fits(env):
             return alone(env, self.config, self.purpose)
         return env
 
@@ -68,6 +68,7 @@ class Group:
             engine.agent = only.agent if isinstance(only, OnlyAgent) else engine.agent
             return engine
         own |= {"max_episode_steps": config.max_episode_steps, "wrappers": around_agents(config, self.purpose)}
+        own |= {"teams": config.teams, "world": config.world}
         return ENGINES[spoken(envs[0], config.api)](envs, self.seed_of, **own)
 
     def watched(self, first: Any = None) -> InProcess | Agents:

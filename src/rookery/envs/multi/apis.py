@@ -23,8 +23,9 @@ import numpy as np
 from gymnasium import spaces
 
 from rookery.core.errors import ConfigError
+from rookery.core.tree import Tree
 from rookery.envs.adapters import accepts
-from rookery.envs.boundary import BadValue, flag
+from rookery.envs.boundary import BadValue, Receiver, flag
 
 ALL = "__all__"
 
@@ -47,6 +48,7 @@ class ApiAdapter(ABC):
     """One env behind one common face."""
 
     limit: int | None = None  # env steps until everybody is cut off
+    prompt: bool = False  # whether rewards are told when they are paid, also to who waits
     needs: tuple[str, ...] = ("reset", "step", "possible_agents", "observation_space", "action_space")
 
     def __init__(self, env: Any):
@@ -83,6 +85,14 @@ class ApiAdapter(ABC):
         yet."""
         return None, 0.0
 
+    def receiver(self, agent: str, spec: Tree, num: int) -> Receiver:
+        """Buffers for what an agent sees in `num` envs."""
+        return Receiver(self.spaces(agent)[0], spec, num)
+
+    def returns(self) -> dict[str, float]:
+        """What members of teams received in the episode."""
+        return {}
+
 
 class Parallel(ApiAdapter):
     """A ParallelEnv: whoever is in `agents` acts in the next step."""
@@ -103,21 +113,28 @@ class Parallel(ApiAdapter):
 
 
 class Turns(ApiAdapter):
-    """An AECEnv: `agent_selection` acts. `last()` gives what an agent received since it acted."""
+    """An AECEnv: `agent_selection` acts. `last()` gives what an agent received since it acted.
+
+    `prompt`: what somebody receives in another's turn is told at once and not at its own next turn, for a team whose
+    other members act in between.
+    """
 
     needs = (*ApiAdapter.needs, "last", "observe")
 
     def __init__(self, env: Any):
         super().__init__(env)
         self._paid: dict[str, float] = {}  # of agents whose end was told: what they had received then
+        self._early: dict[str, float] = {}  # of what an agent received since it acted, what was told already
 
     def reset(self, seed: int | None) -> Timestep:
-        self._paid = {}
+        self._paid, self._early = {}, {}
         self.env.reset(seed=seed)
         return self._look()
 
     def step(self, actions: dict[str, Any]) -> Timestep:
-        self.env.step(actions[self.env.agent_selection])
+        agent = self.env.agent_selection
+        self.env.step(actions[agent])
+        self._early.pop(agent, None)
         return self._look()
 
     def _look(self) -> Timestep:
@@ -125,7 +142,8 @@ class Turns(ApiAdapter):
         timestep = Timestep([], obs)
         for agent in env.agents:
             if agent not in self._paid and self._ended(agent):
-                self._paid[agent] = timestep.reward[agent] = env._cumulative_rewards[agent]
+                self._paid[agent] = env._cumulative_rewards[agent]
+                timestep.reward[agent] = self._paid[agent] - self._early.get(agent, 0.0)
                 obs[agent], timestep.infos[agent] = env.observe(agent), env.infos.get(agent, {})
         timestep.terminated = [agent for agent in obs if env.terminations[agent]]
         timestep.truncated = [agent for agent in obs if env.truncations[agent]]
@@ -134,7 +152,13 @@ class Turns(ApiAdapter):
         if not timestep.over:
             agent = env.agent_selection
             timestep.acting.append(agent)
-            obs[agent], timestep.reward[agent], _, _, timestep.infos[agent] = env.last()
+            obs[agent], reward, _, _, timestep.infos[agent] = env.last()
+            timestep.reward[agent] = reward - self._early[agent] if agent in self._early else reward
+        for waiting in env.agents if self.prompt else ():
+            if waiting not in timestep.reward:
+                received = env._cumulative_rewards[waiting]
+                timestep.reward[waiting] = received - self._early.get(waiting, 0.0)
+                self._early[waiting] = received
         return timestep
 
     def _bury(self, timestep: Timestep, obs: dict[str, Any]) -> None:
@@ -157,7 +181,8 @@ class Turns(ApiAdapter):
 
     def last(self, agent: str) -> tuple[Any, float]:
         there = agent in self.env.agents
-        return self.env.observe(agent) if there else None, self.env._cumulative_rewards.get(agent, 0.0)
+        received = self.env._cumulative_rewards.get(agent, 0.0) - self._early.get(agent, 0.0)
+        return self.env.observe(agent) if there else None, received
 
 
 class Dicts(ApiAdapter):

@@ -14,8 +14,9 @@ Longer than 300 lines because stepping, dropping and restoring an env share the 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
+from types import MappingProxyType
 from typing import Any, Literal
 
 import numpy as np
@@ -26,12 +27,12 @@ from rookery.core.spec import describe, spec_of
 from rookery.core.tree import Tree, tree_copy_into, tree_map
 from rookery.envs.action_log import ActionLog, check_count, same_bits
 from rookery.envs.actions import not_finite, quicken, split
-from rookery.envs.boundary import Receiver
 from rookery.envs.closing import close_all
-from rookery.envs.config import Wrappers
+from rookery.envs.config import TeamConfig, Wrappers
 from rookery.envs.multi.apis import ApiAdapter, Dicts, Parallel, Tuples, Turns
 from rookery.envs.multi.env import MultiEnv, MultiStep
 from rookery.envs.multi.table import Abnormal, NotFinite, Table
+from rookery.envs.multi.teams import Teams
 from rookery.envs.multi.wrapped import in_layers
 from rookery.envs.told_calls import BEFORE, CALLED, Call, Settings
 from rookery.envs.vector import DROPS, SeedOf, Step, closely
@@ -55,14 +56,16 @@ class Agents(MultiEnv):
         on_bad: Literal["raise", "drop"] = "raise",
         first: int = 0,
         wrappers: Wrappers = (),
+        teams: Mapping[str, TeamConfig] = MappingProxyType({}),
+        world: str = "auto",
     ):
-        adapters = [self._adapted(env, max_episode_steps, wrappers) for env in envs]
+        adapters = [self._adapted(env, max_episode_steps, wrappers, teams, world) for env in envs]
         pairs = {agent: adapters[0].spaces(agent) for agent in adapters[0].agents}
         obs_spaces, action_spaces = ({agent: pair[k] for agent, pair in pairs.items()} for k in (0, 1))
         super().__init__(len(envs), obs_spaces, action_spaces, name)
         self.envs, self._drop_bad = list(envs), on_bad == "drop"
         self._first = first  # number of the first of these envs, if others are elsewhere
-        self.receivers = {agent: Receiver(space, self.obs_spec[agent], self.num) for agent, space in obs_spaces.items()}
+        self.receivers = {a: adapters[0].receiver(a, self.obs_spec[a], self.num) for a in self.agents}
         self.writers = {agent: [receiver.write] * self.num for agent, receiver in self.receivers.items()}
         for agent, writers in self.writers.items():
             writers[:] = [closely(self.receivers[agent], i, writers) for i in range(self.num)]
@@ -79,12 +82,15 @@ class Agents(MultiEnv):
         self._ready = False
         self.on_close: Callable[[], None] = lambda: None
 
-    def _adapted(self, env: Any, limit: int | None, wrappers: Wrappers) -> ApiAdapter:
+    def _adapted(
+        self, env: Any, limit: int | None, wrappers: Wrappers, teams: Mapping[str, TeamConfig], world: str
+    ) -> ApiAdapter:
         adapter = self.adapter(env)
-        adapter.limit = limit
+        adapter.limit, adapter.prompt = limit, bool(teams)
         for agent in adapter.agents:
             quicken(adapter.spaces(agent)[1])
-        return in_layers(adapter, wrappers)
+        adapter = in_layers(adapter, wrappers)
+        return Teams(adapter, teams, world) if teams else adapter
 
     def _holes(self, obs: Tree) -> Step:
         terminated, truncated, valid = (np.zeros(self.num, np.bool_) for _ in range(3))

@@ -241,6 +241,8 @@ class Table:
         info: dict[str, Any] = {"returns": {agent: seat.total for agent, seat in took_part.items()}}
         info["lengths"] = {agent: seat.actions for agent, seat in took_part.items()}
         info |= {"unsaid": unsaid, "infos": dict(timestep.infos)}
+        if members := self.adapter.returns():
+            info["members"] = members
         ways = any(seat.terminated for seat in seats), any(seat.truncated for seat in seats)
         total = float(sum(seat.total for seat in seats))
         return EpisodeEnd(self.index, self.episode, self.seed, self.length, total, *ways, info)

@@ -1,0 +1,208 @@
+"""Teams: several agents of an env as one body with an axis of its members (`core.team`), whatever the env's API.
+
+A team acts when any of its members must; its row is complete when one of them must act again, or all have ended. It
+ends with the last of them, truncated if any of them was. Its reward is the sum (or mean) of what its members received.
+
+    terminated, or not there yet   zeros, present 0
+    waits for its turn             what it saw last, present 0
+    truncated                      what it saw last, present 0; at the end of the team 1, for its future has a value
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
+from fnmatch import fnmatchcase
+from typing import Any, NamedTuple
+
+import numpy as np
+from gymnasium import spaces
+
+from rookery.core.errors import ConfigError
+from rookery.core.registry import did_you_mean
+from rookery.core.spec import MASK
+from rookery.core.team import AGENTS, PRESENT, WORLD
+from rookery.envs.boundary import BadValue, number
+from rookery.envs.config import TeamConfig
+from rookery.envs.multi.apis import ApiAdapter, Timestep
+from rookery.envs.multi.team_rows import Seen, TeamReceiver, TeamSpaces
+
+
+class Teams(ApiAdapter):
+    """An adapter whose agents are teams, and who is in none."""
+
+    def __init__(self, inner: ApiAdapter, teams: Mapping[str, TeamConfig], world: str):
+        self.inner, self.env, self.limit = inner, inner.env, inner.limit
+        self.members = members_of(teams, inner.agents)
+        self._team = {member: team for team, members in self.members.items() for member in members}
+        self.agents = tuple(dict.fromkeys(self._team.get(agent, agent) for agent in inner.agents))
+        state = _state_space(self.env, world)
+        self._state: Callable[[], Any] | None = None if state is None else self.env.state
+        self._spaces = {
+            team: TeamSpaces(team, {m: inner.spaces(m) for m in members}, state)
+            for team, members in self.members.items()
+        }
+        self._share = {t: 1 / len(self.members[t]) if c.reward == "mean" else 1.0 for t, c in teams.items()}
+        self._alone = [agent for agent in self.agents if agent not in self.members]
+        self._begin()
+
+    def _begin(self) -> None:
+        self._there: set[str] = set()  # members who came and have not ended
+        self._came: set[str] = set()
+        self._truncated: dict[str, Any] = {}  # member → what it saw last, with its mask; None: that was not told
+        self._gone: set[str] = set()  # teams that have ended
+        self._acting: set[str] = set()  # members who must act
+        self._unseen: dict[str, dict[str, Any]] = {team: dict.fromkeys(m) for team, m in self.members.items()}
+        self.totals: dict[str, float] = dict.fromkeys(self._team, 0.0)  # what each member received in the episode
+
+    def spaces(self, agent: str) -> tuple[spaces.Space, spaces.Space]:
+        if agent in self.members:
+            return self._spaces[agent].obs, self._spaces[agent].action
+        return self.inner.spaces(agent)
+
+    def receiver(self, agent: str, spec: Any, num: int) -> Any:
+        if agent in self.members:
+            return TeamReceiver(self._spaces[agent], spec, num)
+        return self.inner.receiver(agent, spec, num)
+
+    def returns(self) -> dict[str, float]:
+        return {member: self.totals[member] for member in self._team if member in self._came}
+
+    def reset(self, seed: int | None) -> Timestep:
+        self._begin()
+        return self._as_teams(self.inner.reset(seed))
+
+    def step(self, actions: dict[str, Any]) -> Timestep:
+        apart: dict[str, Any] = {}
+        for agent, action in actions.items():
+            if agent in self.members:
+                apart |= self._spaces[agent].apart(action, self._acting)
+            else:
+                apart[agent] = action
+        return self._as_teams(self.inner.step(apart))
+
+    def method(self, name: str) -> Callable[..., Any] | None:
+        return self.inner.method(name)
+
+    def last(self, agent: str) -> tuple[Any, float]:
+        if agent not in self.members:
+            return self.inner.last(agent)
+        told = {m: self.inner.last(m) for m in self.members[agent] if m in self._there}
+        self._unseen[agent] |= {m: obs for m, (obs, _) in told.items() if obs is not None}
+        return self._seen(agent, set(told)), sum(self._paid(agent, m, reward) for m, (_, reward) in told.items())
+
+    # --- what the env said, by team ---
+
+    def _as_teams(self, timestep: Timestep) -> Timestep:
+        if timestep.plain and len(self._acting) == len(self._team):
+            return self._plain(timestep)
+        reward = {agent: paid for agent, paid in timestep.reward.items() if agent not in self._team}
+        for member, paid in timestep.reward.items():
+            if (team := self._team.get(member)) is not None:
+                reward[team] = reward.get(team, 0.0) + self._paid(team, member, paid)
+        self._note(timestep)
+        obs = {agent: seen for agent, seen in timestep.obs.items() if agent not in self._team}
+        by_team = Timestep([], obs, reward, infos=dict(timestep.infos), over=timestep.over)
+        by_team.acting = [a for a in self.agents if a in timestep.acting or self._acting.intersection(self.members.get(a, ()))]
+        lonely = [[a for a in flags if a not in self._team] for flags in (timestep.terminated, timestep.truncated)]
+        by_team.terminated, by_team.truncated = lonely
+        for team in self.members:
+            self._tell(team, by_team)
+        unknown = [agent for agent in timestep.acting if agent not in self._team and agent not in self.agents]
+        by_team.acting += unknown  # the table says so
+        return by_team
+
+    def _plain(self, timestep: Timestep) -> Timestep:
+        """Most steps: every member observed, was paid and acts again."""
+        reward, obs = {a: timestep.reward[a] for a in self._alone}, {a: timestep.obs[a] for a in self._alone}
+        world = None if self._state is None else self._state()
+        for team, members in self.members.items():
+            total = 0.0
+            for member in members:
+                total += self._paid(team, member, timestep.reward[member])
+            reward[team], obs[team] = total, Seen(timestep.obs, None, world)
+        infos = timestep.infos
+        return Timestep(list(self.agents), obs, reward, infos=infos, plain=True)
+
+    def _paid(self, team: str, member: str, reward: Any) -> float:
+        try:
+            value = number(reward)
+        except BadValue as error:
+            raise BadValue(f"member {member!r} of {team!r}: {error}") from error
+        self.totals[member] += value
+        return value * self._share[team]
+
+    def _note(self, timestep: Timestep) -> None:
+        """Who came, who ended, and what they saw."""
+        self._acting = {agent for agent in timestep.acting if agent in self._team}
+        for member in (*timestep.obs, *timestep.acting):
+            if member in self._team and member not in self._came:
+                self._came.add(member)
+                self._there.add(member)
+        for member, seen in timestep.obs.items():
+            if member in self._team and seen is not None:
+                self._unseen[self._team[member]][member] = seen
+        for member in timestep.truncated:
+            if member in self._there and member not in timestep.terminated:
+                self._truncated[member] = deepcopy(timestep.obs.get(member))
+                self._there.discard(member)
+        for member in timestep.terminated:
+            if member in self._there:
+                self._there.discard(member)
+                self._unseen[self._team[member]][member] = None
+
+    def _tell(self, team: str, by_team: Timestep) -> None:
+        """Its turn, or its end."""
+        members = self.members[team]
+        if team in by_team.acting:
+            by_team.obs[team] = self._seen(team, self._acting)  # type: ignore[index]
+            return
+        if team in self._gone or self._there.intersection(members):
+            return
+        everybody = all(member in self._came for member in members)
+        if everybody or (by_team.over and self._came.intersection(members)):
+            self._gone.add(team)
+            cut = {member for member in members if member in self._truncated}
+            self._unseen[team] |= {m: self._truncated[m] for m in cut if self._truncated[m] is not None}
+            by_team.obs[team] = self._seen(team, cut)  # type: ignore[index]
+            (by_team.truncated if cut else by_team.terminated).append(team)  # type: ignore[union-attr]
+
+    def _seen(self, team: str, present: set[str]) -> Seen:
+        """What was not handed on yet, with who is present."""
+        unseen, self._unseen[team] = self._unseen[team], {}
+        world = None if self._state is None else self._state()
+        return Seen(unseen, [member in present for member in self.members[team]], world)
+
+
+def members_of(teams: Mapping[str, TeamConfig], agents: Sequence[str]) -> dict[str, tuple[str, ...]]:
+    """team → its members, in the order of the env where a pattern names them; all that is wrong with that."""
+    members: dict[str, tuple[str, ...]] = {}
+    team_of: dict[str, str] = {}
+    for team, config in teams.items():
+        if team in agents:
+            raise ConfigError(f"env.teams.{team}: {team!r} is the name of an agent. Call the team something else.")
+        names: list[str] = []
+        for pattern in config.members:
+            fitting = [agent for agent in agents if fnmatchcase(agent, pattern)]
+            if not fitting:
+                hint = did_you_mean(pattern, agents)
+                raise ConfigError(f"env.teams.{team} names {pattern!r}, but the env has the agents {list(agents)}.{hint}")
+            names += fitting
+        for member in names:
+            if (other := team_of.setdefault(member, team)) != team:
+                raise ConfigError(f"{member!r} is in two teams, {other!r} and {team!r}: leave it out of one of them.")
+        members[team] = tuple(dict.fromkeys(names))
+    return members
+
+
+def _state_space(env: Any, world: str) -> spaces.Space | None:
+    """Of the env's own state, if that is the world; None: what the members see is."""
+    space = getattr(env, "state_space", None)
+    has_state = callable(getattr(env, "state", None)) and isinstance(space, spaces.Box)
+    if world == "state" and not has_state:
+        raise ConfigError(
+            f"env.world=state needs an env with a method state() and its space as state_space (a Box), but "
+            f"{type(env).__name__} has {'no state_space that is a Box' if hasattr(env, 'state') else 'no state()'}. "
+            "Set env.world=joined: what the members see, side by side."
+        )
+    return space if has_state and world in ("auto", "state") else None
