@@ -11,6 +11,9 @@ Means are over valid rows. Several epochs over shuffled minibatches of one rollo
 exceeds `target_kl`. Discrete, multi-discrete, multi-binary and continuous actions; action masks. With `model.core`
 policy and value have a memory: minibatches are whole sequences, unrolled from the state recorded when acting, and the
 successor of an ended step is judged with the memory after that step.
+
+MAPPO (Yu 2022) is this for the agents of a team, who share a network: `algo.critic=world` shows the env's state to the
+critic alone, and `normalise_value` learns V in deviations from the running mean of returns, (R − μ) / σ.
 """
 
 from __future__ import annotations
@@ -59,10 +62,25 @@ class PPOConfig(AlgoConfig):
     log_std: float = 0.0  # initial log standard deviation of continuous actions
     sde_every: Positive | None = None  # steps that noise stays one function of the state (gSDE); null: new in each
     shared: bool = False  # one encoder (and memory) for policy and value
+    critic: Literal["own", "world"] = "own"  # world: the critic alone sees the state of an env with several agents
+    normalise_value: bool = False  # the critic tells a return in deviations from the running mean of returns
     sequence: Positive | None = None  # rows per sequence of a policy with memory (model.core); null: the whole rollout
     max_grad_norm: Annotated[float, Field(gt=0)] | None = 0.5  # norm to which gradients are clipped
     grad: GradConfig = GradConfig()  # further limit of gradients
     curiosity: CuriosityConfig | None = None  # bonus for what is new to the learner; null: none
+
+
+def world_problem(config: Any) -> str | None:
+    """What is wrong with a critic that sees the world."""
+    if config.algo.critic == "own":
+        return None
+    if config.env.agents == 1:
+        return "algo.critic=world needs an env with several agents, but env.api says that it has one. Set algo.critic=own."
+    if config.env.world == "none":
+        return "algo.critic=world, but env.world=none. Set env.world=auto, or algo.critic=own."
+    if config.algo.shared:
+        return "algo.critic=world sees more than the policy, so algo.shared=true cannot be. Set algo.shared=false."
+    return None
 
 
 class PPO(OnPolicy):
@@ -87,6 +105,8 @@ class PPO(OnPolicy):
     @classmethod
     def rules(cls, config: Any) -> list[str]:
         c, memory, columns = config.algo, config.model.core is not None, config.env.num * config.pool.workers
+        if problem := world_problem(config):
+            return [problem]
         length = (c.sequence or c.rollout) if memory else 1
         if c.sequence is not None and not memory:
             return [
@@ -107,6 +127,7 @@ class PPO(OnPolicy):
     def networks(self) -> dict[str, nn.Module]:
         c = self.config
         options = {"shared": c.shared, "log_std": c.log_std, "state_dependent": c.sde_every is not None}
+        options |= {"central": c.critic == "world", "scaled": c.normalise_value}
         ac = ActorCritic(self.obs_spec, self.action_spec, self.model, **options)
         return {"ac": ac} | self.curiosity.networks()
 
@@ -127,6 +148,9 @@ class PPO(OnPolicy):
         rows = self.curiosity.prepare(s, b, rows, c.lam)
         if c.normalise_advantage:
             rows["advantage"] = normalise(rows["advantage"], rows["valid"])
+        if c.normalise_value:
+            s.ac.scale.observe(rows["target"][rows["valid"].bool()])
+            rows |= {name: s.ac.scale.into(rows[name]) for name in ("value", "target")}
         return as_rows(rows) if self.model.core is None else as_sequences(rows, b, c.sequence)
 
     def learn(self, learner: Learner, batch: dict[str, Tree], rng: np.random.Generator) -> Iterator[list[Outputs]]:

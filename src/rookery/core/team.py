@@ -19,6 +19,7 @@ from rookery.core.spec import Leaf
 from rookery.core.tree import Tree, leaves, tree_map
 
 AGENTS, PRESENT, WORLD = "agents", "present", "world"
+OWN, WHO = "own", "who"  # of an agent that sees more than its own (`envs.multi.central`)
 
 
 @dataclass(frozen=True, slots=True)

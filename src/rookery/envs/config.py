@@ -88,6 +88,7 @@ class EnvConfig(Section):
     world: Literal["auto", "state", "joined", "none"] = (
         "auto"  # what a mixer or central critic sees: the env's state(), or all observations; auto: state if it has one
     )
+    ids: bool = False  # every agent sees who of them it is, one-hot, for a network that several share
     engine: Engine = "auto"  # native: our numba engine or the id's own; auto: ours if it gives the same, else gymnasium
     on_bad: Literal["raise", "drop"] = "raise"  # NaN or infinity from an env: stop the run, or drop the running episode
     workers: WorkersConfig = WorkersConfig()  # inline, subprocess or async, and how

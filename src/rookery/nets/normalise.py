@@ -60,6 +60,23 @@ class Normalise(nn.Module):
             self.count.copy_(total.clamp(max=MOST))
 
 
+class Scale(Normalise):
+    """Running mean and deviation of returns: a critic tells how many deviations from the mean a return will be."""
+
+    plain = True  # core.plain
+
+    def __init__(self) -> None:
+        super().__init__(())
+
+    def into(self, x: Tensor) -> Tensor:
+        """A return as the critic tells it."""
+        return (x - self.mean) / torch.sqrt(self.var + EPSILON)
+
+    def back(self, y: Tensor) -> Tensor:
+        """What a critic tells, as a return."""
+        return y * torch.sqrt(self.var + EPSILON) + self.mean
+
+
 class NormaliseObs(nn.Module):
     """A normaliser for every float box of an observation; the other leaves pass.
 

@@ -21,11 +21,13 @@ import torch
 from torch import Tensor, nn
 
 from rookery.core.spec import Leaf
+from rookery.core.team import WORLD
 from rookery.core.tree import Tree, leaves, tree_take, walk
 from rookery.nets.build import build_encoder
 from rookery.nets.config import ModelConfig
 from rookery.nets.cores import State, build_core, state_spec
 from rookery.nets.modules import linear, orthogonal_
+from rookery.nets.normalise import Scale
 
 
 class PolicyHead(nn.Module):
@@ -140,6 +142,8 @@ class ActorCritic(nn.Module):
     """Policy and value of an observation, with separate encoders or a shared one.
 
     With `model.core` each encoder is followed by a memory; the state is {"policy": …} if shared, else also has "value".
+    `central`: the critic alone sees the part `world` of an observation. `scaled`: calling, `read` and `unroll` give the
+    value in deviations from the mean return (`scale`), `value`, `judge` and `step` as a return.
     """
 
     plain = True  # core.plain
@@ -153,11 +157,13 @@ class ActorCritic(nn.Module):
         shared: bool = False,
         log_std: float = 0.0,
         state_dependent: bool = False,
+        central: bool = False,
+        scaled: bool = False,
     ):
         super().__init__()
         orthogonal = model.init == "orthogonal"
-        self.shared = shared
-        self.encoder = build_encoder(obs_spec, model)
+        self.shared, self.central = shared, central
+        self.encoder = build_encoder(self._own(obs_spec), model)
         self.critic = None if shared else build_encoder(obs_spec, model)
         width = self.encoder.out_features
         self.cores = nn.ModuleDict()
@@ -171,19 +177,24 @@ class ActorCritic(nn.Module):
         self.value_head = nn.Linear(width, 1)
         if orthogonal:
             orthogonal_(self.value_head, gain=1.0)
+        self.scale = Scale() if scaled else None
+
+    def _own(self, obs: Tree) -> Tree:
+        """What the policy sees."""
+        return {key: part for key, part in obs.items() if key != WORLD} if self.central else obs
 
     def forward(self, obs: Tree) -> tuple[dict[str, Tensor], Tensor]:
-        features = self.encoder(obs)
+        features = self.encoder(self._own(obs))
         judged = features if self.critic is None else self.critic(obs)
         return self.head(features), self.value_head(judged).squeeze(-1)
 
     def policy(self, obs: Tree) -> dict[str, Tensor]:
-        return self.head(self.encoder(obs))
+        return self.head(self.encoder(self._own(obs)))
 
     def act(self, obs: Tree, state: Any) -> tuple[dict[str, Tensor], Any]:
         """(policy, next state); the state is None without memory."""
         if state is None:
-            return self._acting(self.encoder(obs)), None
+            return self._acting(self.encoder(self._own(obs))), None
         params, _, state = self.step(obs, state)
         return params, state
 
@@ -202,7 +213,7 @@ class ActorCritic(nn.Module):
             return self.value(b.obs), self.value(b.last_obs), self.value(b.final_obs)
         _, value, after = self.unroll(b.obs, tree_take(b.state, 0), b.first, b.valid)
         last = self.step(b.last_obs, tree_take(after, -1))[1]
-        return value, last, self.step(b.final_obs, tree_take(after, tuple(b.final_at.unbind(1))))[1]
+        return self._return(value), last, self.step(b.final_obs, tree_take(after, tuple(b.final_at.unbind(1))))[1]
 
     def decide(self, b: Any) -> dict[str, Tensor]:
         """The policy of a rollout's rows [T, B]."""
@@ -210,13 +221,17 @@ class ActorCritic(nn.Module):
 
     def value(self, obs: Tree) -> Tensor:
         encoder = self.encoder if self.critic is None else self.critic
-        return self.value_head(encoder(obs)).squeeze(-1)
+        return self._return(self.value_head(encoder(obs)).squeeze(-1))
+
+    def _return(self, value: Tensor) -> Tensor:
+        return value if self.scale is None else self.scale.back(value)
 
     def step(self, obs: Tree, state: dict[str, State]) -> tuple[dict[str, Tensor], Tensor, dict[str, State]]:
         """(policy, value, next state) with any leading dimensions."""
         out = {name: core.step(x, state[name]) for name, core, x in self._parts(obs)}
         features = {name: y for name, (y, _) in out.items()}
-        return self._acting(features["policy"]), self._judged(features), {name: s for name, (_, s) in out.items()}
+        value = self._return(self._judged(features))
+        return self._acting(features["policy"]), value, {name: s for name, (_, s) in out.items()}
 
     def unroll(
         self, obs: Tree, state: dict[str, State], first: Tensor, valid: Tensor
@@ -227,8 +242,9 @@ class ActorCritic(nn.Module):
         return self.head(features["policy"]), self._judged(features), {name: s for name, (_, s) in out.items()}
 
     def _parts(self, obs: Tree) -> list[tuple[str, Any, Tensor]]:
-        encoders = {"policy": self.encoder, "value": self.critic}
-        return [(name, core, encoders[name](obs)) for name, core in self.cores.items()]  # type: ignore[misc]
+        encoders = {"policy": (self.encoder, self._own(obs)), "value": (self.critic, obs)}
+        pairs = ((name, core, *encoders[name]) for name, core in self.cores.items())
+        return [(name, core, encoder(seen)) for name, core, encoder, seen in pairs]  # type: ignore[misc]
 
     def _judged(self, features: dict[str, Tensor]) -> Tensor:
         return self.value_head(features.get("value", features["policy"])).squeeze(-1)

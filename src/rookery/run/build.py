@@ -37,7 +37,7 @@ from rookery.run.collect.rows import Rows
 from rookery.run.collect.seats import Chances, Seats, agents_of
 from rookery.run.config.config import Config
 from rookery.run.config.players import renamed
-from rookery.run.config.teams import env_of, seats_of_members
+from rookery.run.config.teams import central, env_of, seats_of_members
 from rookery.run.execution import cache_of, choose_mode, device_of
 from rookery.run.players import Player, Players
 from rookery.run.pools.local import LocalPool
@@ -136,7 +136,7 @@ def make_env(
     section = env_of(config)
     section = section.inline() if here else section.shared_by(at_once)
     own: dict[str, Any] = {"worker": worker, "factory": factory}
-    own["longest"] = config.eval.max_steps if purpose == "eval" else None
+    own |= {"longest": config.eval.max_steps if purpose == "eval" else None, "central": central(config)}
     return envs.make_table(section, count=num, purpose=purpose, streams=source, **own)
 
 

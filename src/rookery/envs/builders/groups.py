@@ -37,6 +37,7 @@ class Group:
     modules: tuple[str, ...] = ()  # of the user, which may register names
     several: bool = False  # agents
     longest: int | None = None  # steps after which an episode is cut, whatever limit its env has
+    central: tuple[str, ...] = ()  # patterns of agents who see the world
 
     def seed_of(self, i: int, episode: Any) -> int:
         return self.streams.seed_of(self.purpose, self.worker, i, episode)
@@ -68,7 +69,7 @@ class Group:
             engine.agent = only.agent if isinstance(only, OnlyAgent) else engine.agent
             return engine
         own |= {"max_episode_steps": config.max_episode_steps, "wrappers": around_agents(config, self.purpose)}
-        own |= {"teams": config.teams, "world": config.world}
+        own |= {"teams": config.teams, "world": config.world, "central": self.central, "ids": config.ids}
         return ENGINES[spoken(envs[0], config.api)](envs, self.seed_of, **own)
 
     def watched(self, first: Any = None) -> InProcess | Agents:

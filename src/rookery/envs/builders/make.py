@@ -28,14 +28,16 @@ def make_table(
     worker: int = 0,
     factory: Factory | None = None,
     longest: int | None = None,
+    central: tuple[str, ...] = (),
 ) -> MultiEnv:
     """`count` envs of one worker. Env i is reset for its episode e with `streams.seed_of(purpose, worker, i, e)`.
 
     `longest`: steps after which an episode is cut, whatever limit its env has; vector engines cannot do it.
+    `central`: patterns of agents who see the world (`envs.multi.central`).
     """
-    maker: Any = make if config.agents == 1 else make_multi
-    places = {"count": count, "purpose": purpose, "streams": streams, "worker": worker}
-    return at_table(maker(config, factory=factory, longest=longest, **places))
+    places: dict[str, Any] = {"count": count, "purpose": purpose, "streams": streams, "worker": worker}
+    places |= {"factory": factory, "longest": longest}
+    return at_table(make(config, **places) if config.agents == 1 else make_multi(config, **places, central=central))
 
 
 def make(
@@ -77,8 +79,9 @@ def make_multi(
     worker: int = 0,
     factory: Factory | None = None,
     longest: int | None = None,
+    central: tuple[str, ...] = (),
 ) -> MultiEnv:
     """`count` envs of one worker. Env i is reset for its episode e with `streams.seed_of(purpose, worker, i, e)`."""
-    group = Group(config, purpose, streams, worker, count, factory, registry.imported(), True, longest)
+    group = Group(config, purpose, streams, worker, count, factory, registry.imported(), True, longest, central)
     env = group.watched() if config.workers.mode == "inline" else in_processes(group)
     return at_table(env)

@@ -29,10 +29,11 @@ from rookery.envs.action_log import ActionLog, check_count, same_bits
 from rookery.envs.actions import not_finite, quicken, split
 from rookery.envs.closing import close_all
 from rookery.envs.config import TeamConfig, Wrappers
+from rookery.envs.multi.central import Central
 from rookery.envs.multi.apis import ApiAdapter, Dicts, Parallel, Tuples, Turns
 from rookery.envs.multi.env import MultiEnv, MultiStep
 from rookery.envs.multi.table import Abnormal, NotFinite, Table
-from rookery.envs.multi.teams import Teams
+from rookery.envs.multi.teams import Teams, matching
 from rookery.envs.multi.wrapped import in_layers
 from rookery.envs.told_calls import BEFORE, CALLED, Call, Settings
 from rookery.envs.vector import DROPS, SeedOf, Step, closely
@@ -58,8 +59,15 @@ class Agents(MultiEnv):
         wrappers: Wrappers = (),
         teams: Mapping[str, TeamConfig] = MappingProxyType({}),
         world: str = "auto",
+        central: Sequence[str] = (),
+        ids: bool = False,
     ):
-        adapters = [self._adapted(env, max_episode_steps, wrappers, teams, world) for env in envs]
+        """`central`: patterns of agents who see the world; `ids`: everybody sees who it is."""
+        adapters: list[ApiAdapter] = [self._adapted(env, max_episode_steps, wrappers, bool(teams)) for env in envs]
+        if ids or central:
+            adapters = [Central(adapter, matching(central, adapter.agents), world, ids) for adapter in adapters]
+        if teams:
+            adapters = [Teams(adapter, teams, world) for adapter in adapters]
         pairs = {agent: adapters[0].spaces(agent) for agent in adapters[0].agents}
         obs_spaces, action_spaces = ({agent: pair[k] for agent, pair in pairs.items()} for k in (0, 1))
         super().__init__(len(envs), obs_spaces, action_spaces, name)
@@ -82,15 +90,12 @@ class Agents(MultiEnv):
         self._ready = False
         self.on_close: Callable[[], None] = lambda: None
 
-    def _adapted(
-        self, env: Any, limit: int | None, wrappers: Wrappers, teams: Mapping[str, TeamConfig], world: str
-    ) -> ApiAdapter:
+    def _adapted(self, env: Any, limit: int | None, wrappers: Wrappers, prompt: bool) -> ApiAdapter:
         adapter = self.adapter(env)
-        adapter.limit, adapter.prompt = limit, bool(teams)
+        adapter.limit, adapter.prompt = limit, prompt
         for agent in adapter.agents:
             quicken(adapter.spaces(agent)[1])
-        adapter = in_layers(adapter, wrappers)
-        return Teams(adapter, teams, world) if teams else adapter
+        return in_layers(adapter, wrappers)
 
     def _holes(self, obs: Tree) -> Step:
         terminated, truncated, valid = (np.zeros(self.num, np.bool_) for _ in range(3))

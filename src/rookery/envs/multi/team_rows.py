@@ -75,7 +75,7 @@ class TeamSpaces:
         for m, parts in seen.items():
             unlike = parts.keys() != seen[first].keys() or any(
                 (len(a.shape), a.dtype) != (len(b.shape), b.dtype)
-                for a, b in zip(map(_boxed, parts.values()), map(_boxed, seen[first].values()))
+                for a, b in zip(map(boxed, parts.values()), map(boxed, seen[first].values()))
             )
             if unlike:
                 forms = [describe(without_mask(self.specs[name])) for name in (first, m)]
@@ -85,7 +85,7 @@ class TeamSpaces:
                 )
         boxes = {}
         for path in seen[first]:
-            each = [_boxed(parts[path]) for parts in seen.values()]
+            each = [boxed(parts[path]) for parts in seen.values()]
             shape = tuple(int(n) for n in np.max([leaf.shape for leaf in each], axis=0)) if each[0].shape else ()
             low, high = 0, 0
             for leaf in each:  # what fills up is 0
@@ -104,12 +104,17 @@ class TeamSpaces:
         return spaces.MultiBinary(int(self.action.nvec.sum()))
 
 
-def _boxed(leaf: Leaf) -> Leaf:
+def boxed(leaf: Leaf) -> Leaf:
     """As a box: discrete values one-hot."""
     if leaf.kind == "box":
         return leaf
     shape = leaf.shape if leaf.kind == "multi_binary" else (sum(leaf.sizes),)
     return Leaf("box", shape, np.dtype(np.float32), low=np.zeros(shape, np.float32), high=np.ones(shape, np.float32))
+
+
+def first_choices(leaf: Leaf) -> np.ndarray:
+    """Where the choices of each part of a discrete leaf begin in its one-hot form."""
+    return np.cumsum((0, *leaf.sizes[:-1]))
 
 
 def _nested(tree: Tree) -> spaces.Space:
@@ -145,7 +150,7 @@ class TeamReceiver(Receiver):
             if is_mask(path):
                 views[path] = mask
                 continue
-            view = next(agents)[(slice(None), k, *(slice(n) for n in _boxed(leaf).shape))]
+            view = next(agents)[(slice(None), k, *(slice(n) for n in boxed(leaf).shape))]
             views[path] = view if leaf.kind == "box" else zeros(leaf, self.num)
             hot += [] if leaf.kind == "box" else [_OneHot(views[path], view, leaf)]
         before = len(self.parts)
@@ -191,8 +196,7 @@ class _OneHot(NamedTuple):
             self.view[i] = self.values[i]
             return
         self.view[i] = 0.0
-        starts = np.cumsum((0, *self.leaf.sizes[:-1]))
-        self.view[i, starts + self.values[i]] = 1.0
+        self.view[i, first_choices(self.leaf) + self.values[i]] = 1.0
 
 
 class _Member(NamedTuple):

@@ -13,15 +13,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from fnmatch import fnmatchcase
-from typing import Any, NamedTuple
+from typing import Any
 
-import numpy as np
 from gymnasium import spaces
 
 from rookery.core.errors import ConfigError
 from rookery.core.registry import did_you_mean
-from rookery.core.spec import MASK
-from rookery.core.team import AGENTS, PRESENT, WORLD
 from rookery.envs.boundary import BadValue, number
 from rookery.envs.config import TeamConfig
 from rookery.envs.multi.apis import ApiAdapter, Timestep
@@ -36,7 +33,7 @@ class Teams(ApiAdapter):
         self.members = members_of(teams, inner.agents)
         self._team = {member: team for team, members in self.members.items() for member in members}
         self.agents = tuple(dict.fromkeys(self._team.get(agent, agent) for agent in inner.agents))
-        state = _state_space(self.env, world)
+        state = state_space(self.env, world)
         self._state: Callable[[], Any] | None = None if state is None else self.env.state
         self._spaces = {
             team: TeamSpaces(team, {m: inner.spaces(m) for m in members}, state)
@@ -183,7 +180,7 @@ def members_of(teams: Mapping[str, TeamConfig], agents: Sequence[str]) -> dict[s
             raise ConfigError(f"env.teams.{team}: {team!r} is the name of an agent. Call the team something else.")
         names: list[str] = []
         for pattern in config.members:
-            fitting = [agent for agent in agents if fnmatchcase(agent, pattern)]
+            fitting = matching([pattern], agents)
             if not fitting:
                 hint = did_you_mean(pattern, agents)
                 raise ConfigError(f"env.teams.{team} names {pattern!r}, but the env has the agents {list(agents)}.{hint}")
@@ -195,7 +192,12 @@ def members_of(teams: Mapping[str, TeamConfig], agents: Sequence[str]) -> dict[s
     return members
 
 
-def _state_space(env: Any, world: str) -> spaces.Space | None:
+def matching(patterns: Sequence[str], agents: Sequence[str]) -> list[str]:
+    """The agents whose names fit one of the patterns."""
+    return [agent for agent in agents if any(fnmatchcase(agent, pattern) for pattern in patterns)]
+
+
+def state_space(env: Any, world: str) -> spaces.Space | None:
     """Of the env's own state, if that is the world; None: what the members see is."""
     space = getattr(env, "state_space", None)
     has_state = callable(getattr(env, "state", None)) and isinstance(space, spaces.Box)

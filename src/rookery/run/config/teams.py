@@ -24,6 +24,22 @@ def env_of(config: Config) -> EnvConfig:
     return section.model_copy(update={"teams": {name: team for name, team in _teams(config).items() if _one(config, name)}})
 
 
+def central(config: Config) -> tuple[str, ...]:
+    """Patterns of agents whose player has a critic that sees the world."""
+    seats, views, agents = config.seats or {"*": dict.fromkeys(config.players)}, config.views, dict[str, bool]()
+    for agent, weights in seats.items():
+        wants = {getattr(views[name].algo, "critic", "own") == "world" for name in weights}
+        if len(wants) > 1:
+            raise ConfigError(
+                f"the players of {agent!r} ({', '.join(weights)}) must all have algo.critic=world, or none of them: they "
+                "see what the agent is shown."
+            )
+        if wants == {True}:
+            team = config.env.teams.get(agent)
+            agents |= dict.fromkeys(team.members if team is not None else (agent,), True)
+    return tuple(agents)
+
+
 def seats_of_members(config: Config, agents: Sequence[str]) -> SeatWeights:
     """`seats` with the members of teams that only name them, each by itself."""
     seats = dict(config.seats or {})
