@@ -49,7 +49,9 @@ def plot(api, seed):
         known = [a for a in AGENTS if comes[a] <= t and a not in gone]
         for agent in known:
             if t == length:
-                ends[agent] = last if api == "tuple" or rng.random() < 0.7 else str(rng.choice(["terminated", "truncated"]))
+                ends[agent] = (
+                    last if api == "tuple" or rng.random() < 0.7 else str(rng.choice(["terminated", "truncated"]))
+                )
             elif t > comes[agent] and api != "tuple" and rng.random() < 0.1 and len(known) - len(ends) > 1:
                 ends[agent] = str(rng.choice(["terminated", "truncated"]))
         gone |= ends
@@ -64,8 +66,7 @@ def plot(api, seed):
         story.ends.append(ends)
         story.there.append(there)
         story.acting.append(acting)
-        payees = there if api != "turns" else there
-        story.paid.append({a: float(rng.integers(-4, 5)) / 4 for a in payees})
+        story.paid.append({a: float(rng.integers(-4, 5)) / 4 for a in there})
     return story
 
 
@@ -101,7 +102,8 @@ class Crowd:
         story = self.story
         assert sorted(actions) == sorted(story.acting[self.time]), (actions, story.acting[self.time])
         for agent, action in actions.items():
-            assert action.__class__ is int and self.action_spaces[agent].contains(action)
+            assert action.__class__ is int
+            assert self.action_spaces[agent].contains(action)
             legal = story.legal[self.time]
             assert agent != "b" or legal[action] or not legal.any()
         paid = story.paid[self.time]
@@ -229,10 +231,17 @@ def team_rows(story, members, api):
                 seen = story.obs(m, shown[-1])
                 seen = seen["observation"] if m == "b" else seen
                 agents[k, : len(seen)] = seen
-            legal = (story.legal[shown[-1]] if m == "b" else np.ones(CHOICES[m])) if m in present else np.zeros(CHOICES[m])
+            legal = (
+                (story.legal[shown[-1]] if m == "b" else np.ones(CHOICES[m])) if m in present else np.zeros(CHOICES[m])
+            )
             masks += list(legal)
         world = [t, story.noise[t, 0]]
-        return agents.tolist(), [int(m in present) for m in members], np.int8(masks).tolist(), np.float32(world).tolist()
+        return (
+            agents.tolist(),
+            [int(m in present) for m in members],
+            np.int8(masks).tolist(),
+            np.float32(world).tolist(),
+        )
 
     final = len(story.acting) - 1
     turns = [t for t in range(final) if set(story.acting[t]) & set(members)]

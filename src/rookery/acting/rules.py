@@ -102,7 +102,7 @@ class EpsilonGreedy(Choosing):
         self, out: Arrays, rng: np.random.Generator, knobs: Mapping[str, float], mask: np.ndarray | None, greedy: bool
     ) -> Arrays:
         q = out["q"]
-        action = self.chosen(q, rng, knobs["epsilon"], mask, greedy)
+        action = self.chosen(q, rng, knobs, mask, greedy)
         if not self.tell:
             return {"action": action}
         return {"action": action, CHOSEN: q[np.arange(len(q)), action], BEST: best_q(q, mask)}
@@ -111,7 +111,7 @@ class EpsilonGreedy(Choosing):
         self,
         q: np.ndarray,
         rng: np.random.Generator,
-        epsilon: float,
+        knobs: Mapping[str, float],
         mask: np.ndarray | None,
         greedy: bool,
         parts: int = 1,
@@ -119,7 +119,7 @@ class EpsilonGreedy(Choosing):
         """Actions [N] for the rows of q [N, A]; of each column there are so many `parts`."""
         if mask is None and not greedy and self.spread == 0.0:
             action = np.empty(len(q), np.int64)
-            kernels.epsilon_greedy(q, rng.random(2 * len(q)), epsilon, action)
+            kernels.epsilon_greedy(q, rng.random(2 * len(q)), knobs["epsilon"], action)
             return action
         mask = None if mask is None else allowed(mask)
         q = q if mask is None else np.where(mask, q, -np.inf)
@@ -129,7 +129,7 @@ class EpsilonGreedy(Choosing):
         n, actions = q.shape
         coins = rng.random(2 * n)  # first half: explore or not; second half: which action
         which = (coins[n:] * actions).astype(np.int64) if mask is None else legal(coins[n:], mask)
-        explores = coins[:n].reshape(-1, parts) < np.reshape(self.epsilon(epsilon, n // parts), (-1, 1))
+        explores = coins[:n].reshape(-1, parts) < np.reshape(self.epsilon(knobs["epsilon"], n // parts), (-1, 1))
         return np.where(explores.ravel(), which, action)
 
     def epsilon(self, epsilon: float, n: int) -> Any:
@@ -166,7 +166,7 @@ class EpsilonGreedyParts(Choosing):
         if mask is not None or not self._real.all():
             mask = self._filled(mask, rows).reshape(rows * count, actions)
         flat = np.ascontiguousarray(q).reshape(rows * count, actions)
-        chosen = self.one.chosen(flat, rng, knobs["epsilon"], mask, greedy, count)
+        chosen = self.one.chosen(flat, rng, knobs, mask, greedy, count)
         return {"action": chosen.reshape(rows, count)}
 
     def _filled(self, mask: np.ndarray | None, rows: int) -> np.ndarray:

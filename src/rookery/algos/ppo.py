@@ -75,7 +75,9 @@ def world_problem(config: Any) -> str | None:
     if config.algo.critic == "own":
         return None
     if config.env.agents == 1:
-        return "algo.critic=world needs an env with several agents, but env.api says that it has one. Set algo.critic=own."
+        return (
+            "algo.critic=world needs an env with several agents, but env.api says that it has one. Set algo.critic=own."
+        )
     if config.env.world == "none":
         return "algo.critic=world, but env.world=none. Set env.world=auto, or algo.critic=own."
     if config.algo.shared:

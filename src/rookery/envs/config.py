@@ -54,7 +54,9 @@ class WorkersConfig(Section):
 class TeamConfig(Section):
     """One of `env.teams`: agents that are learned as one body. `env.teams.red=[a, b]` is short for its members."""
 
-    members: Annotated[tuple[str, ...], Field(min_length=1)]  # agents, or patterns: agent_* are all whose names begin so
+    members: Annotated[
+        tuple[str, ...], Field(min_length=1)
+    ]  # agents, or patterns: agent_* are all whose names begin so
     reward: Literal["sum", "mean"] = "sum"  # of what the members receive
     body: Literal["auto", "one", "each"] = (
         "auto"  # one: all members are one agent; each: they only share a player; auto: one if its algorithm is for teams
@@ -64,7 +66,8 @@ class TeamConfig(Section):
     @classmethod
     def _short(cls, data: Any) -> Any:
         data = {"members": data} if isinstance(data, str | list | tuple) else data
-        return data | {"members": (data["members"],)} if isinstance(data, dict) and isinstance(data.get("members"), str) else data
+        lone = isinstance(data, dict) and isinstance(data.get("members"), str)
+        return data | {"members": (data["members"],)} if lone else data
 
 
 class EnvConfig(Section):

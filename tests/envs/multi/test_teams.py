@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from envs.crowd import AGENTS, CHOICES, CROWDS, START, ParallelCrowd, plot, team_rows
+from envs.crowd import AGENTS, CHOICES, CROWDS, ParallelCrowd, plot, team_rows
 from rookery.core.errors import ConfigError, EnvError
 from rookery.core.spec import MASK
 from rookery.core.team import Team
@@ -118,15 +118,18 @@ def test_a_restored_team_goes_on_bit_for_bit(api):
             assert again.acting[agent].tolist() == straight.acting[agent].tolist()
         given = actions(straight, rng)
         ours, theirs = straight.step(given).agents["red"], again.step(given).agents["red"]
-        assert ours.reward.tolist() == theirs.reward.tolist() and ours.valid.tolist() == theirs.valid.tolist()
+        assert ours.reward.tolist() == theirs.reward.tolist()
+        assert ours.valid.tolist() == theirs.valid.tolist()
 
 
 def test_specs_of_a_member_are_those_of_the_largest_and_masks_keep_their_sizes():
     env = engine("parallel")
     team = Team.of(env.obs_spec["red"], env.action_spec["red"])
     assert (team.members, team.obs.shape, team.sizes, team.action.sizes) == (3, (3,), (3, 2, 4), (4,))
-    assert env.obs_spec["red"][MASK].shape == (9,) and env.agents == ("red", "d")
-    assert team.world.shape == (2,) and team.world_size == 2
+    assert env.obs_spec["red"][MASK].shape == (9,)
+    assert env.agents == ("red", "d")
+    assert team.world.shape == (2,)
+    assert team.world_size == 2
     joined = engine("parallel", world="joined")
     assert "world" not in joined.obs_spec["red"]
     assert Team.of(joined.obs_spec["red"], joined.action_spec["red"]).world_size == 3 * (3 + 1)
@@ -134,7 +137,9 @@ def test_specs_of_a_member_are_those_of_the_largest_and_masks_keep_their_sizes()
 
 
 def test_the_mean_of_rewards_is_a_share_of_their_sum():
-    whole, mean = (engine("parallel", 1, {"red": TeamConfig(members=("a", "b", "c"), reward=r)}) for r in ("sum", "mean"))
+    whole, mean = (
+        engine("parallel", 1, {"red": TeamConfig(members=("a", "b", "c"), reward=r)}) for r in ("sum", "mean")
+    )
     (rows, _), (thirds, _) = played(whole, 30), played(mean, 30)
     for key, part in rows.items():
         assert [row[1] / 3 for row in part] == pytest.approx([row[1] for row in thirds[key]], abs=1e-6)
@@ -271,6 +276,4 @@ def test_boxes_are_filled_up_and_discrete_observations_become_one_hot():
     given = {a: np.full((1, *env.action_spec[a].shape), 9.0, np.float32) for a in env.agents if env.acting[a][0]}
     env.step(given)
     got = env.envs[0].got
-    assert {a: row.tolist() for a, row in got.items()} == {
-        a: [k] * k for k, a in enumerate(AGENTS, 1) if a in got
-    }
+    assert {a: row.tolist() for a, row in got.items()} == {a: [k] * k for k, a in enumerate(AGENTS, 1) if a in got}

@@ -14,9 +14,8 @@ Longer than 300 lines because stepping, dropping and restoring an env share the 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from types import MappingProxyType
 from typing import Any, Literal
 
 import numpy as np
@@ -26,15 +25,12 @@ from rookery.core.restoring import restoring
 from rookery.core.spec import describe, spec_of
 from rookery.core.tree import Tree, tree_copy_into, tree_map
 from rookery.envs.action_log import ActionLog, check_count, same_bits
-from rookery.envs.actions import not_finite, quicken, split
+from rookery.envs.actions import not_finite, split
 from rookery.envs.closing import close_all
-from rookery.envs.config import TeamConfig, Wrappers
-from rookery.envs.multi.central import Central
 from rookery.envs.multi.apis import ApiAdapter, Dicts, Parallel, Tuples, Turns
 from rookery.envs.multi.env import MultiEnv, MultiStep
+from rookery.envs.multi.layers import Layers
 from rookery.envs.multi.table import Abnormal, NotFinite, Table
-from rookery.envs.multi.teams import Teams, matching
-from rookery.envs.multi.wrapped import in_layers
 from rookery.envs.told_calls import BEFORE, CALLED, Call, Settings
 from rookery.envs.vector import DROPS, SeedOf, Step, closely
 
@@ -53,21 +49,12 @@ class Agents(MultiEnv):
         *,
         name: str = "env",
         worker: int = 0,
-        max_episode_steps: int | None = None,
         on_bad: Literal["raise", "drop"] = "raise",
         first: int = 0,
-        wrappers: Wrappers = (),
-        teams: Mapping[str, TeamConfig] = MappingProxyType({}),
-        world: str = "auto",
-        central: Sequence[str] = (),
-        ids: bool = False,
+        **layers: Any,
     ):
-        """`central`: patterns of agents who see the world; `ids`: everybody sees who it is."""
-        adapters: list[ApiAdapter] = [self._adapted(env, max_episode_steps, wrappers, bool(teams)) for env in envs]
-        if ids or central:
-            adapters = [Central(adapter, matching(central, adapter.agents), world, ids) for adapter in adapters]
-        if teams:
-            adapters = [Teams(adapter, teams, world) for adapter in adapters]
+        """`layers`: options of `Layers`."""
+        adapters = [Layers(**layers).around(self.adapter(env)) for env in envs]
         pairs = {agent: adapters[0].spaces(agent) for agent in adapters[0].agents}
         obs_spaces, action_spaces = ({agent: pair[k] for agent, pair in pairs.items()} for k in (0, 1))
         super().__init__(len(envs), obs_spaces, action_spaces, name)
@@ -89,13 +76,6 @@ class Agents(MultiEnv):
         self._logs = {agent: ActionLog(spec, self.num, self._forgotten) for agent, spec in self.action_spec.items()}
         self._ready = False
         self.on_close: Callable[[], None] = lambda: None
-
-    def _adapted(self, env: Any, limit: int | None, wrappers: Wrappers, prompt: bool) -> ApiAdapter:
-        adapter = self.adapter(env)
-        adapter.limit, adapter.prompt = limit, prompt
-        for agent in adapter.agents:
-            quicken(adapter.spaces(agent)[1])
-        return in_layers(adapter, wrappers)
 
     def _holes(self, obs: Tree) -> Step:
         terminated, truncated, valid = (np.zeros(self.num, np.bool_) for _ in range(3))

@@ -6,7 +6,9 @@ see become one-hot, so that every part is a box.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -46,13 +48,13 @@ class TeamSpaces:
         """The actions of those who must act, each as its own space holds it."""
         return {m: own(action[k]) for k, (m, own) in enumerate(self._own.items()) if m in acting}
 
-    def _joint_action(self) -> tuple[spaces.Space, dict[str, Callable[[Any], Any]]]:
-        own = {m: action for m, (_, action) in self.members.items()}
+    def _joint_action(self) -> tuple[Any, dict[str, Callable[[Any], Any]]]:
+        """(space of the team, member → its own action from its part of the team's)."""
+        own: dict[str, Any] = {m: action for m, (_, action) in self.members.items()}
         kinds = {type(action) for action in own.values()}
         if kinds == {spaces.Discrete}:
-            starts = {m: int(action.start) for m, action in own.items()}
-            return spaces.MultiDiscrete([int(a.n) for a in own.values()]), {
-                m: lambda choice, start=start: int(choice) + start for m, start in starts.items()
+            return spaces.MultiDiscrete([int(action.n) for action in own.values()]), {
+                m: partial(_choice, int(action.start)) for m, action in own.items()
             }
         if kinds != {spaces.Box} or len({action.dtype for action in own.values()}) > 1:
             named = ", ".join(f"{m}: {action}" for m, action in own.items())
@@ -60,13 +62,12 @@ class TeamSpaces:
                 f"the members of team {self.team!r} act in {named}: expected all Discrete, or all Box of one dtype. "
                 "Make a team of those that are alike, or give each a player of its own."
             )
-        sizes = {m: int(np.prod(action.shape)) for m, action in own.items()}
-        low, high = (np.zeros((len(own), max(sizes.values())), next(iter(own.values())).dtype) for _ in range(2))
-        for k, (m, action) in enumerate(own.items()):
-            low[k, : sizes[m]], high[k, : sizes[m]] = action.low.ravel(), action.high.ravel()
-        return spaces.Box(low, high, dtype=low.dtype.type), {
-            m: lambda row, n=sizes[m], shape=action.shape: row[:n].reshape(shape) for m, action in own.items()
-        }
+        most, dtype = max(math.prod(action.shape) for action in own.values()), next(iter(own.values())).dtype
+        low, high = (np.zeros((len(own), most), dtype) for _ in range(2))
+        for k, action in enumerate(own.values()):
+            n = math.prod(action.shape)
+            low[k, :n], high[k, :n] = action.low.ravel(), action.high.ravel()
+        return spaces.Box(low, high, dtype=dtype.type), {m: partial(_move, a.shape) for m, a in own.items()}
 
     def _filled_up(self) -> spaces.Space:
         """Of what all members see, [G, …] of the largest of them."""
@@ -87,21 +88,32 @@ class TeamSpaces:
         for path in seen[first]:
             each = [boxed(parts[path]) for parts in seen.values()]
             shape = tuple(int(n) for n in np.max([leaf.shape for leaf in each], axis=0)) if each[0].shape else ()
-            low, high = 0, 0
-            for leaf in each:  # what fills up is 0
-                low, high = min(low, np.min(leaf.low, initial=0)), max(high, np.max(leaf.high, initial=0))
+            low = min(np.min(np.asarray(leaf.low), initial=0) for leaf in each)  # what fills up is 0
+            high = max(np.max(np.asarray(leaf.high), initial=0) for leaf in each)
             boxes[path] = spaces.Box(low, high, (len(seen), *shape), each[0].dtype.type)
         return _nested(unflatten(boxes))
 
     def _mask(self) -> spaces.Space:
         if not isinstance(self.action, spaces.MultiDiscrete):
-            raise ConfigError(f"members of team {self.team!r} have an action_mask, but they do not choose: only Discrete actions can be masked.")
+            raise ConfigError(
+                f"members of team {self.team!r} have an action_mask, but they do not choose: only Discrete actions can be masked."
+            )
         for m, n in zip(self.members, self.action.nvec):
             mask = self.specs[m].get(MASK) if isinstance(self.specs[m], dict) else None
             if mask is not None and (isinstance(mask, dict) or mask.shape != (n,)):
                 form = "with parts" if isinstance(mask, dict) else f"of shape {mask.shape}"
-                raise ConfigError(f"{m!r} of team {self.team!r} has an action_mask {form}, but {n} actions: expected ({n},).")
+                raise ConfigError(
+                    f"{m!r} of team {self.team!r} has an action_mask {form}, but {n} actions: expected ({n},)."
+                )
         return spaces.MultiBinary(int(self.action.nvec.sum()))
+
+
+def _choice(start: int, choice: Any) -> int:
+    return int(choice) + start
+
+
+def _move(shape: tuple[int, ...], row: np.ndarray) -> np.ndarray:
+    return row[: math.prod(shape)].reshape(shape)
 
 
 def boxed(leaf: Leaf) -> Leaf:
@@ -144,7 +156,7 @@ class TeamReceiver(Receiver):
 
     def _member(self, name: str, k: int, space: spaces.Space, spec: Tree, mask: np.ndarray | None) -> _Member:
         """Its writer, on views of the team's buffers; through an array of its own where values become one-hot."""
-        agents, views = iter(flatten(self.obs[AGENTS]).values()), {}
+        agents, views = iter(flatten(self.obs[AGENTS]).values()), dict[str, Any]()
         hot: list[_OneHot] = []
         for path, leaf in flatten(spec).items():
             if is_mask(path):

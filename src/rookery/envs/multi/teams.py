@@ -99,15 +99,13 @@ class Teams(ApiAdapter):
                 reward[team] = reward.get(team, 0.0) + self._paid(team, member, paid)
         self._note(timestep)
         obs = {agent: seen for agent, seen in timestep.obs.items() if agent not in self._team}
-        by_team = Timestep([], obs, reward, infos=dict(timestep.infos), over=timestep.over)
-        by_team.acting = [a for a in self.agents if a in timestep.acting or self._acting.intersection(self.members.get(a, ()))]
-        lonely = [[a for a in flags if a not in self._team] for flags in (timestep.terminated, timestep.truncated)]
-        by_team.terminated, by_team.truncated = lonely
+        terminated, truncated = (
+            [agent for agent in flags if agent not in self._team] for flags in (timestep.terminated, timestep.truncated)
+        )
+        acting = [agent for agent in timestep.acting if agent not in self._team]  # whoever is unknown, too
         for team in self.members:
-            self._tell(team, by_team)
-        unknown = [agent for agent in timestep.acting if agent not in self._team and agent not in self.agents]
-        by_team.acting += unknown  # the table says so
-        return by_team
+            self._tell(team, timestep.over, acting, obs, (terminated, truncated))
+        return Timestep(acting, obs, reward, terminated, truncated, timestep.infos, timestep.over)
 
     def _plain(self, timestep: Timestep) -> Timestep:
         """Most steps: every member observed, was paid and acts again."""
@@ -118,8 +116,7 @@ class Teams(ApiAdapter):
             for member in members:
                 total += self._paid(team, member, timestep.reward[member])
             reward[team], obs[team] = total, Seen(timestep.obs, None, world)
-        infos = timestep.infos
-        return Timestep(list(self.agents), obs, reward, infos=infos, plain=True)
+        return Timestep(list(self.agents), obs, reward, infos=timestep.infos, plain=True)
 
     def _paid(self, team: str, member: str, reward: Any) -> float:
         try:
@@ -148,21 +145,24 @@ class Teams(ApiAdapter):
                 self._there.discard(member)
                 self._unseen[self._team[member]][member] = None
 
-    def _tell(self, team: str, by_team: Timestep) -> None:
+    def _tell(
+        self, team: str, over: bool, acting: list[str], obs: dict[str, Any], ends: tuple[list[str], list[str]]
+    ) -> None:
         """Its turn, or its end."""
         members = self.members[team]
-        if team in by_team.acting:
-            by_team.obs[team] = self._seen(team, self._acting)  # type: ignore[index]
+        if self._acting.intersection(members):
+            acting.append(team)
+            obs[team] = self._seen(team, self._acting)
             return
         if team in self._gone or self._there.intersection(members):
             return
-        everybody = all(member in self._came for member in members)
-        if everybody or (by_team.over and self._came.intersection(members)):
+        came = self._came.intersection(members)
+        if len(came) == len(members) or (over and came):
             self._gone.add(team)
             cut = {member for member in members if member in self._truncated}
             self._unseen[team] |= {m: self._truncated[m] for m in cut if self._truncated[m] is not None}
-            by_team.obs[team] = self._seen(team, cut)  # type: ignore[index]
-            (by_team.truncated if cut else by_team.terminated).append(team)  # type: ignore[union-attr]
+            obs[team] = self._seen(team, cut)
+            ends[bool(cut)].append(team)
 
     def _seen(self, team: str, present: set[str]) -> Seen:
         """What was not handed on yet, with who is present."""
@@ -183,7 +183,9 @@ def members_of(teams: Mapping[str, TeamConfig], agents: Sequence[str]) -> dict[s
             fitting = matching([pattern], agents)
             if not fitting:
                 hint = did_you_mean(pattern, agents)
-                raise ConfigError(f"env.teams.{team} names {pattern!r}, but the env has the agents {list(agents)}.{hint}")
+                raise ConfigError(
+                    f"env.teams.{team} names {pattern!r}, but the env has the agents {list(agents)}.{hint}"
+                )
             names += fitting
         for member in names:
             if (other := team_of.setdefault(member, team)) != team:

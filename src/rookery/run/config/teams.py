@@ -21,12 +21,15 @@ def env_of(config: Config) -> EnvConfig:
     section = config.env
     if section.agents == 1:
         return section
-    return section.model_copy(update={"teams": {name: team for name, team in _teams(config).items() if _one(config, name)}})
+    return section.model_copy(
+        update={"teams": {name: team for name, team in _teams(config).items() if _one(config, name)}}
+    )
 
 
 def central(config: Config) -> tuple[str, ...]:
     """Patterns of agents whose player has a critic that sees the world."""
-    seats, views, agents = config.seats or {"*": dict.fromkeys(config.players)}, config.views, dict[str, bool]()
+    views, agents = config.views, dict[str, None]()
+    seats = {agent: list(weights) for agent, weights in config.seats.items()} if config.seats else {"*": list(views)}
     for agent, weights in seats.items():
         wants = {getattr(views[name].algo, "critic", "own") == "world" for name in weights}
         if len(wants) > 1:
@@ -36,7 +39,7 @@ def central(config: Config) -> tuple[str, ...]:
             )
         if wants == {True}:
             team = config.env.teams.get(agent)
-            agents |= dict.fromkeys(team.members if team is not None else (agent,), True)
+            agents |= dict.fromkeys(team.members if team is not None else (agent,))
     return tuple(agents)
 
 
