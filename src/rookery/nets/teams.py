@@ -11,6 +11,7 @@ Whoever is not present counts 0, and keeps what it remembers.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import torch
@@ -58,6 +59,10 @@ class Members(nn.Module):
         spec = {"seen": team.obs, "who": who} if shared else team.obs
         self.networks = nn.ModuleList(make(spec) for _ in range(1 if shared else team.members))
 
+    @property
+    def _nets(self) -> list[Any]:
+        return list(self.networks)
+
     def forward(self, obs: Tree) -> Tensor:
         if self.shared:
             return self.networks[0](self._seen(obs))
@@ -68,10 +73,11 @@ class Members(nn.Module):
         """(results [..., G, …], next state); who is not present remembers what it did."""
         there = obs[PRESENT].bool().unsqueeze(-1)
         if self.shared:
-            out, after = self.networks[0].step(self._seen(obs), state)  # type: ignore[operator]
+            out, after = self._nets[0].step(self._seen(obs), state)
         else:
             lead = obs[PRESENT].dim() - 1
-            pairs = [net.step(_at(obs[AGENTS], k, lead), _at(state, k, lead)) for k, net in enumerate(self.networks)]  # type: ignore[operator]
+            seen = [(net, _at(obs[AGENTS], k, lead), _at(state, k, lead)) for k, net in enumerate(self._nets)]
+            pairs = [net.step(mine, before) for net, mine, before in seen]
             out, after = (_stacked([pair[i] for pair in pairs], lead) for i in (0, 1))
         return out, tree_map(lambda new, old: torch.where(there, new, old), after, state)
 
@@ -81,13 +87,13 @@ class Members(nn.Module):
         starts = _starts(first.bool().unsqueeze(-1).expand_as(there), there)
         if not self.shared:
             parts = [
-                net.unroll(_at(obs[AGENTS], k, 2), _at(state, k, 1), starts[..., k], there[..., k])  # type: ignore[operator]
-                for k, net in enumerate(self.networks)
+                net.unroll(_at(obs[AGENTS], k, 2), _at(state, k, 1), starts[..., k], there[..., k])
+                for k, net in enumerate(self._nets)
             ]
             return _stacked([q for q, _ in parts], 2), _stacked([after for _, after in parts], 2)
         folded = tree_map(lambda x: x.flatten(1, 2), {"obs": self._seen(obs), "first": starts, "valid": there})
         before = tree_map(lambda x: x.flatten(0, 1), state)
-        out, after = self.networks[0].unroll(folded["obs"], before, folded["first"], folded["valid"])  # type: ignore[operator]
+        out, after = self._nets[0].unroll(folded["obs"], before, folded["first"], folded["valid"])
         unfold = lambda x: x.unflatten(1, there.shape[1:])  # noqa: E731
         return unfold(out), tree_map(unfold, after)
 

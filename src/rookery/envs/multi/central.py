@@ -1,11 +1,11 @@
-"""Central: agents that see more than their own: the world, for a critic that is told everything, and who they are, for a
-network that several of them share.
+"""Central: agents that see more than their own: the world, for a critic that is told everything, and who they are, for
+a network that several of them share.
 
     own     what the agent itself sees; the parts of a Dict keep their names
     who     one-hot of the agent among all of the env's, with env.ids
     world   the env's state(), or all that agents see, side by side, and who of them is there
 
-It stands alone because an agent is told of the world step by step, whoever acts: a team (`teams`) reads it from its row.
+It stands alone because an agent is told of the world step by step, whoever acts; a team (`teams`) has it in its row.
 """
 
 from __future__ import annotations

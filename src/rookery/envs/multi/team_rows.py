@@ -96,7 +96,8 @@ class TeamSpaces:
     def _mask(self) -> spaces.Space:
         if not isinstance(self.action, spaces.MultiDiscrete):
             raise ConfigError(
-                f"members of team {self.team!r} have an action_mask, but they do not choose: only Discrete actions can be masked."
+                f"members of team {self.team!r} have an action_mask, but act in {self.action}: only Discrete actions "
+                "can be masked."
             )
         for m, n in zip(self.members, self.action.nvec):
             mask = self.specs[m].get(MASK) if isinstance(self.specs[m], dict) else None

@@ -84,9 +84,9 @@ class Teams(ApiAdapter):
     def last(self, agent: str) -> tuple[Any, float]:
         if agent not in self.members:
             return self.inner.last(agent)
-        told = {m: self.inner.last(m) for m in self.members[agent] if m in self._there}
-        self._unseen[agent] |= {m: obs for m, (obs, _) in told.items() if obs is not None}
-        return self._seen(agent, set(told)), sum(self._paid(agent, m, reward) for m, (_, reward) in told.items())
+        waiting = {m: self.inner.last(m) for m in self.members[agent] if m in self._there}
+        self._unseen[agent] |= {m: obs for m, (obs, _) in waiting.items() if obs is not None}
+        return self._seen(agent, set(waiting)), sum(self._paid(agent, m, paid) for m, (_, paid) in waiting.items())
 
     # --- what the env said, by team ---
 

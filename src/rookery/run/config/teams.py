@@ -34,8 +34,8 @@ def central(config: Config) -> tuple[str, ...]:
         wants = {getattr(views[name].algo, "critic", "own") == "world" for name in weights}
         if len(wants) > 1:
             raise ConfigError(
-                f"the players of {agent!r} ({', '.join(weights)}) must all have algo.critic=world, or none of them: they "
-                "see what the agent is shown."
+                f"the players of {agent!r} ({', '.join(weights)}) must all have algo.critic=world, or none of them: "
+                "they see what the agent is shown."
             )
         if wants == {True}:
             team = config.env.teams.get(agent)
