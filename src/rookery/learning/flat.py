@@ -94,6 +94,10 @@ class FlatNetwork:
         """The flat vector cut into the shapes of the parameters."""
         return _cut(flat, self.params)
 
+    def parameter(self, name: str) -> Tensor:
+        """One of them, live."""
+        return dict(zip(self.params, self.views(self.value)))[name]
+
     def stat_views(self, flat: Tensor) -> list[Tensor]:
         """The flat vector cut into the shapes of the buffers."""
         return _cut(flat, self.buffers)

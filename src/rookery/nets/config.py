@@ -175,6 +175,7 @@ class ModelConfig(Section):
     layers: tuple[Layer, ...] | None = (
         None  # in place of hidden and convs: [{type: linear, size: 64}, …]; see networks.md
     )
+    ties: dict[str, str] = {}  # part of the networks → the player with whom it is shared, e.g. {encoder: a}
     encoder: str | None = None  # own encoder ("module:Class" or a registered name); hidden and convs are then unused
     kwargs: dict[str, Any] = {}  # passed to the own encoder: Class(obs_spec, **kwargs)
 

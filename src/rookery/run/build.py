@@ -44,6 +44,7 @@ from rookery.run.pools.local import LocalPool
 from rookery.run.pools.remote import RemotePool
 from rookery.run.pools.worker import CollectorWorker, WorkerSpec
 from rookery.run.spaces import Spaced, Spaces
+from rookery.run.ties import tie
 
 EnvFactory = Callable[..., Any]
 Pool = LocalPool | RemotePool
@@ -190,7 +191,9 @@ def build_players(
     config: Config, env: Spaced, seats: Chances, streams: Streams, modes: Mapping[str, Any] | None
 ) -> Players:
     """Every player with its networks, and no store yet. `modes` None: they only act, eagerly and on the CPU."""
-    return Players({name: build_player(config, name, env, seats, streams, modes) for name in config.players})
+    players = Players({name: build_player(config, name, env, seats, streams, modes) for name in config.players})
+    tie(players)
+    return players
 
 
 def build_player(
@@ -356,6 +359,7 @@ def add_player(parts: Parts, config: Config, name: str, mode: Any = None, folder
         spec = partial(WorkerSpec, build_worker, config, factory=parts.env_factory, folder=folder)
         pool.add_player(config, name, player.learner, spec, extend_worker)
     parts.players[name] = player
+    tie(parts.players)
     return player
 
 

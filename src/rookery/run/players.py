@@ -50,6 +50,7 @@ class Player:
     gaps: set[int] = field(
         default_factory=set
     )  # collectors whose next chunk does not follow what the store has of them
+    ties: list[tuple[Tensor, Tensor]] = field(default_factory=list)  # (own parameter, that of who shares it)
     rng: np.random.Generator = field(init=False)  # of the algorithm's `learn`
     rewards: RewardNormaliser | None = field(init=False)  # None: rewards are learnt from as they are
     _names: dict[tuple[str, ...], tuple[str, ...]] = field(default_factory=dict)
@@ -121,6 +122,11 @@ class Player:
     def learnt_from(self, batch: dict[str, Tree]) -> dict[str, Tree]:
         """A batch of the store as the algorithm sees it."""
         return batch if self.rewards is None else batch | {"reward": self.rewards.scaled(batch["reward"])}
+
+    def share(self) -> None:
+        """What it has learnt in tied layers is its partners', too."""
+        for own, partners in self.ties:
+            partners.copy_(own)
 
     def kept(self) -> dict[str, Any]:
         """What a run that starts from this one takes over."""

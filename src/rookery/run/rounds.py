@@ -62,6 +62,7 @@ class Rounds:
             self._store(collector, chunks)
         for player in self.players.values():
             self._learn(player)
+            player.share()
         self._observe(gathered)
 
     def _gather_async(self, messages: Messages, left: int | None) -> list[tuple[int, Collected]]:
