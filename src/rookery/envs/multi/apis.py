@@ -3,9 +3,8 @@
     Parallel   PettingZoo's ParallelEnv: all agents that are there act at once
     Turns      PettingZoo's AECEnv: one agent at a time; ended agents are stepped with None until they are gone
     Dicts      reset() -> (obs, info), step(actions) -> (obs, reward, terminated, truncated, info), all dicts by agent:
-               who observed must
-               act next, whoever did not waits; `terminated` and `truncated` have the entry "__all__", which speaks for
-               everybody; with one agent: OnlyAgent
+               who observed must act next, whoever did not waits, and who ended may come back; `terminated` and
+               `truncated` have the entry "__all__", which speaks for everybody; with one agent: OnlyAgent
     Tuples     a gymnasium env whose spaces are Tuples with a part per agent (LBF, RWARE); everybody acts in every step
 
 Nothing here imports PettingZoo: an env only has to behave like one of its envs.
@@ -48,6 +47,7 @@ class ApiAdapter(ABC):
     """One env behind one common face."""
 
     limit: int | None = None  # env steps until everybody is cut off
+    comes_back: bool = False  # whether who has ended may act again in the same episode, from a new start
     prompt: bool = False  # whether rewards are told when they are paid, also to who waits
     needs: tuple[str, ...] = ("reset", "step", "possible_agents", "observation_space", "action_space")
 
@@ -186,8 +186,9 @@ class Turns(ApiAdapter):
 
 
 class Dicts(ApiAdapter):
-    """An env that answers with dicts by agent."""
+    """An env that answers with dicts by agent. Who has ended may observe again later: it begins anew."""
 
+    comes_back = True
     needs = ("reset", "step", "observation_spaces", "action_spaces")
 
     def __init__(self, env: Any):

@@ -32,6 +32,7 @@ class Central(ApiAdapter):
 
     def __init__(self, inner: ApiAdapter, central: Collection[str], world: str, ids: bool):
         self.inner, self.env, self.agents, self.limit = inner, inner.env, inner.agents, inner.limit
+        self.comes_back = inner.comes_back
         self._central = frozenset(central)
         space = state_space(self.env, world) if central else None
         self._state = None if space is None else self.env.state

@@ -189,8 +189,9 @@ class Table:
     def _turn(self, agent: str, timestep: Timestep) -> None:
         """The agent must act next, so what it did before is complete."""
         seat = self.seats[agent]
-        if seat.gone:
+        if seat.gone and not self.adapter.comes_back:
             raise self.failed("it must act after it ended; agents come back only in the next episode", agent)
+        seat.terminated = seat.truncated = False
         if agent not in timestep.obs:
             raise self.failed("it must act and was given no observation", agent)
         self._write(agent, timestep.obs[agent])

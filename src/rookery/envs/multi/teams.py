@@ -29,7 +29,7 @@ class Teams(ApiAdapter):
     """An adapter whose agents are teams, and who is in none."""
 
     def __init__(self, inner: ApiAdapter, teams: Mapping[str, TeamConfig], world: str):
-        self.inner, self.env, self.limit = inner, inner.env, inner.limit
+        self.inner, self.env, self.limit, self.comes_back = inner, inner.env, inner.limit, inner.comes_back
         self.members = members_of(teams, inner.agents)
         self._team = {member: team for team, members in self.members.items() for member in members}
         self.agents = tuple(dict.fromkeys(self._team.get(agent, agent) for agent in inner.agents))
@@ -129,6 +129,8 @@ class Teams(ApiAdapter):
     def _note(self, timestep: Timestep) -> None:
         """Who came, who ended, and what they saw."""
         self._acting = {agent for agent in timestep.acting if agent in self._team}
+        if back := [member for member in self._acting if member in self._came and member not in self._there]:
+            raise BadValue(f"member {back[0]!r} of {self._team[back[0]]!r} must act after it ended")
         for member in (*timestep.obs, *timestep.acting):
             if member in self._team and member not in self._came:
                 self._came.add(member)

@@ -24,6 +24,7 @@ class Wrapped(ApiAdapter):
 
     def __init__(self, inner: ApiAdapter, kind: type[Layer], kwargs: dict[str, Any]):
         self.inner, self.env, self.agents, self.limit = inner, inner.env, inner.agents, inner.limit
+        self.comes_back = inner.comes_back
         self._layers: dict[str, Layer] = {}
         for agent in self.agents:
             try:
