@@ -50,6 +50,7 @@ class Player:
     gaps: set[int] = field(
         default_factory=set
     )  # collectors whose next chunk does not follow what the store has of them
+    rests: bool = False  # it has a store, but does not learn now (`Progress.train`)
     ties: list[tuple[Tensor, Tensor]] = field(default_factory=list)  # (own parameter, that of who shares it)
     rng: np.random.Generator = field(init=False)  # of the algorithm's `learn`
     rewards: RewardNormaliser | None = field(init=False)  # None: rewards are learnt from as they are
@@ -122,6 +123,11 @@ class Player:
     def learnt_from(self, batch: dict[str, Tree]) -> dict[str, Tree]:
         """A batch of the store as the algorithm sees it."""
         return batch if self.rewards is None else batch | {"reward": self.rewards.scaled(batch["reward"])}
+
+    @property
+    def learning(self) -> Store | None:
+        """Its store, if it learns now."""
+        return None if self.rests else self.store
 
     def share(self) -> None:
         """What it has learnt in tied layers is its partners', too."""

@@ -69,7 +69,8 @@ class Rounds:
         """Whatever has come, chunk by chunk; while updates are done, the workers go on."""
         if not self._ahead():
             self.pool.submit(messages, self.rows, steps=left)
-        wait = not any(player.store is not None and player.store.ready() for player in self.players.values())
+        stores = [player.learning for player in self.players.values()]
+        wait = not any(store is not None and store.ready() for store in stores)
         started = perf_counter_ns()
         gathered = self.pool.gather(wait)
         self._count_times(perf_counter_ns() - started)
@@ -78,7 +79,7 @@ class Rounds:
     def _ahead(self) -> bool:
         """Whether the workers are so far ahead of the learner that they wait (pool.ahead)."""
         chunks = (self.config.pool.ahead or math.inf) * self.config.pool.workers
-        stores = [player.store for player in self.players.values() if player.store is not None]
+        stores = [store for player in self.players.values() if (store := player.learning) is not None]
         owed = max((store.owed for store in stores if store.ready()), default=0.0)  # else it waits for steps itself
         return owed / (self.rows * self.config.env.num) + self.pool.waiting > chunks
 
@@ -106,7 +107,7 @@ class Rounds:
         self.meters.phases.switch(OTHER)
 
     def _learn(self, player: Player) -> None:
-        phases, limit, store = self.meters.phases, self.config.train.max_updates, player.store
+        phases, limit, store = self.meters.phases, self.config.train.max_updates, player.learning
         if store is None:
             return
         store.clock(self.steps)
@@ -137,7 +138,7 @@ class Rounds:
     def _store(self, collector: int, chunks: Collected) -> None:
         for name, chunk in chunks.items():
             player = self.players[name]
-            if not self._asynchronous or self._admits(player, chunk):
+            if not player.rests and (not self._asynchronous or self._admits(player, chunk)):
                 player.store_chunk(chunk)
             else:
                 player.gaps.add(collector)

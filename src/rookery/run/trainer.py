@@ -269,6 +269,13 @@ class Trainer(Rounds):
         """Who sits for an agent in the episodes that begin from now on."""
         self.seating = {**self.seating, agent: checked_weights(self.config.seats or {}, agent, weights)}
 
+    def train(self, name: str, learns: bool) -> None:
+        """Whether a player learns, from the next round on; what it does while it does not is not stored."""
+        player = self.players.named(name)
+        if player.store is None:
+            raise UsageError(f"player {name!r} has train: false, so that it has nothing to learn with")
+        player.rests = not learns
+
     def add_player(
         self, name: str, sections: Mapping[str, Any], seats: Mapping[str, float], *, mode: str | None = None
     ) -> None:
@@ -359,6 +366,7 @@ class Trainer(Rounds):
             "mode": self.players.modes(),
             "seating": self.seating,
             "added": self.added,
+            "rests": [name for name, player in self.players.items() if player.rests],
             "gaps": {name: sorted(player.gaps) for name, player in self.players.items()},
         }
         return {"run": run} | {name: thing.state() for name, thing in self._stateful().items()}
@@ -392,6 +400,7 @@ class Trainer(Rounds):
             raise TypeError(f"run/stop is {run['stop']!r}, run/seen {run['seen']!r}")
         for name, player in self.players.items():
             player.knob_values = dict(run["knobs"][name])
+            player.rests = name in run.get("rests", ())
             player.gaps = {int(w) for w in (*run["gaps"][name], *state["pool"].get("ahead", ()))}
         reason, closed = run["reason"] or "", self.closed_at == self.steps
         # not closed yet: whatever ended it still counts; closed: a goal stays reached, unless there are others now

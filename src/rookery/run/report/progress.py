@@ -58,6 +58,7 @@ class Controls(Protocol):
     def save_soon(self) -> None: ...
     def evaluate(self) -> Evaluation: ...
     def seat(self, agent: str, weights: Mapping[str, float]) -> None: ...
+    def train(self, name: str, learns: bool) -> None: ...
     def add_player(self, name: str, sections: Mapping[str, Any], seats: Mapping[str, float]) -> None: ...
     def pause(self) -> AbstractContextManager[None]: ...
 
@@ -125,6 +126,11 @@ class Progress:
         names."""
         if self._run is not None:
             self._run.seat(agent, weights)
+
+    def train(self, player: str, learns: bool = True) -> None:
+        """Whether a player learns, from the next round on; what it does while it does not is not stored."""
+        if self._run is not None:
+            self._run.train(player, learns)
 
     def add_player(self, name: str, sections: Mapping[str, Any], seats: Mapping[str, float]) -> None:
         """Another player from the next round on: its sections as under `players:`, and agent → weight of its seats."""
