@@ -21,6 +21,7 @@ from rookery.core.errors import ConfigError
 from rookery.core.registry import did_you_mean
 from rookery.core.rng import Streams
 from rookery.core.spec import describe, spec_to_json, stacked_spec
+from rookery.core.system.functions import Sent
 from rookery.core.system.memory import check_room
 from rookery.core.system.process import LEAST_BYTES
 from rookery.core.tree import Tree
@@ -34,7 +35,7 @@ from rookery.learning.group.leader import Leader
 from rookery.learning.learner import Learner
 from rookery.run.collect.collector import Collector
 from rookery.run.collect.rows import Rows
-from rookery.run.collect.seats import Chances, Seats, agents_of
+from rookery.run.collect.seats import By, Chances, Seats, agents_of
 from rookery.run.config.config import Config
 from rookery.run.config.players import renamed
 from rookery.run.config.teams import central, env_of, seats_of_members
@@ -61,6 +62,7 @@ class Parts:
     spaces: Spaces
     env_factory: EnvFactory | None = None
     remarks: tuple[str, ...] = ()  # on the envs, told at the start
+    by: By | None = None  # seats players
 
     def judge(self, num: int, purpose: str = "eval") -> Collector:
         """All players in envs with the evaluation wrappers and seeds that depend on `purpose` only; they act
@@ -73,11 +75,13 @@ def build_parts(
     config: Config,
     *,
     env: EnvFactory | None = None,
+    by: By | None = None,
     modes: Mapping[str, Any] | None = None,
     folder: Path | None = None,
 ) -> Parts:
     """`modes`: those of the run being resumed, by player, which never change. `folder`: that of the run, if it has
-    one."""
+    one. `by`: a function in place of `run.seating`."""
+    by = by or (None if config.run.seating is None else registry.load(config.run.seating))
     streams, remote = Streams(config.run.seed), config.pool.kind != "local"
     with ExitStack() as unfinished:  # closes the envs if anything below fails
         tables: list[MultiEnv] = []
@@ -95,12 +99,13 @@ def build_parts(
         pool: Pool
         if remote:
             learners = {name: player.learner for name, player in players.items()}
-            pool = remote_pool(config, learners, streams, env, folder)
+            pool = remote_pool(config, learners, streams, env, folder, by)
             pool.spare = tables[0]
         else:
-            pool = LocalPool([build_collector(players, table, seats, w, streams) for w, table in enumerate(tables)])
+            each = [build_collector(players, table, seats, w, streams, by=by) for w, table in enumerate(tables)]
+            pool = LocalPool(each)
         unfinished.pop_all()
-    return Parts(config, streams, players, pool, Spaces.of(tables[0]), env, _endless(config, tables[0]))
+    return Parts(config, streams, players, pool, Spaces.of(tables[0]), env, _endless(config, tables[0]), by)
 
 
 def _endless(config: Config, env: MultiEnv) -> tuple[str, ...]:
@@ -310,13 +315,22 @@ def goal_functions(player: Player, env: MultiEnv) -> GoalFunctions:
 
 
 def build_collector(
-    players: Players, env: MultiEnv, seats: Chances, worker: int, streams: Streams, *, greedy: bool = False
+    players: Players,
+    env: MultiEnv,
+    seats: Chances,
+    worker: int,
+    streams: Streams,
+    *,
+    by: By | None = None,
+    greedy: bool = False,
 ) -> Collector:
-    """The collector of one worker (or, greedy, of an evaluation), on the live weights of all players."""
+    """The collector of one worker (or, greedy, of an evaluation), on the live weights of all players. `by`: the user's
+    function that seats them."""
     rows = {name: _rows(player, env, seats, worker, greedy) for name, player in players.items()}
     drawn = not greedy and any(len(weights) > 1 for weights in seats.values())
     named = any(player.prefix for player in players.values())
-    table = Seats(seats, env.num, streams.numpy(f"seats/{worker}") if drawn else None, noted=named)
+    own: dict[str, Any] = {"noted": named, "worker": worker, "by": by if drawn else None}
+    table = Seats(seats, env.num, streams.numpy(f"seats/{worker}") if drawn else None, **own)
     return Collector(env, rows, seats=table, greedy=greedy, index=worker)
 
 
@@ -342,7 +356,7 @@ def build_worker(spec: WorkerSpec, streams: Streams) -> tuple[dict[str, Learner]
     env = make_env(config, streams, config.env.num, "train", worker=spec.worker, factory=spec.factory)
     seats = seating(config, env)
     players = build_players(config, env, seats, streams, None)
-    collector = build_collector(players, env, seats, spec.worker, streams)
+    collector = build_collector(players, env, seats, spec.worker, streams, by=spec.by)
     return {name: player.learner for name, player in players.items()}, collector
 
 
@@ -356,7 +370,7 @@ def add_player(parts: Parts, config: Config, name: str, mode: Any = None, folder
         for collector in pool.collectors:
             _seat(collector, player, seats, parts.streams)
     else:
-        spec = partial(WorkerSpec, build_worker, config, factory=parts.env_factory, folder=folder)
+        spec = partial(WorkerSpec, build_worker, config, factory=parts.env_factory, folder=folder, by=_sent(parts.by))
         pool.add_player(config, name, player.learner, spec, extend_worker)
     parts.players[name] = player
     tie(parts.players)
@@ -377,15 +391,20 @@ def extend_worker(worker: CollectorWorker, config: Config, name: str) -> None:
     worker.learners[name] = player.learner
 
 
+def _sent(by: By | None) -> Any:
+    return None if by is None else Sent(by)
+
+
 def remote_pool(
     config: Config,
     learners: dict[str, Learner],
     streams: Streams,
     factory: EnvFactory | None,
     folder: Path | None = None,
+    by: By | None = None,
 ) -> RemotePool:
     """The pool of pool.kind=process or ray; its workers start with the first round."""
-    spec = partial(WorkerSpec, build_worker, config, factory=factory, folder=folder)
+    spec = partial(WorkerSpec, build_worker, config, factory=factory, folder=folder, by=_sent(by))
     if config.pool.kind == "process":
         from rookery.run.pools.process import ProcessPool
 

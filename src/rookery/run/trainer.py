@@ -22,7 +22,7 @@ from rookery.core.restoring import check_restored, restoring
 from rookery.run.build import EnvFactory, Parts, add_player, build_parts
 from rookery.run.callbacks.base import Callback, Callbacks
 from rookery.run.checkpoints.checkpoints import Checkpoints
-from rookery.run.collect.seats import checked_weights
+from rookery.run.collect.seats import By, checked_weights
 from rookery.run.config.config import Config, identity
 from rookery.run.config.resolve import load_config, load_saved_config
 from rookery.run.config.trust import remember
@@ -46,6 +46,7 @@ class Trainer(Rounds):
     Args:
         config: as `load_config` gives it.
         env: a class or function that makes one env, in place of `env.id`.
+        seating: a function in place of `run.seating`, (agents, episode, env, worker, rng) → {agent: player}.
         callbacks: code at moments of the run.
         parts: what was built from the config already.
     """
@@ -55,10 +56,11 @@ class Trainer(Rounds):
         config: Config,
         *,
         env: EnvFactory | None = None,
+        seating: By | None = None,
         callbacks: Sequence[Callback] = (),
         parts: Parts | None = None,
     ):
-        super().__init__(parts or build_parts(config, env=env), Callbacks(callbacks))
+        super().__init__(parts or build_parts(config, env=env, by=seating), Callbacks(callbacks))
         main = self.players.main
         self.algo, self.learner, self.store = main.algo, main.learner, main.store
         self.threads = threads_for(config, self.players.values())

@@ -233,7 +233,7 @@ class Collector:
         """Whoever sits in these envs is noted; then everybody is seated anew."""
         for end in ended:
             end.info |= self.seats.note(end)
-            self.seats.draw(end.env)
+            self.seats.draw(end.env, end.episode + 1)
             for mine in self.rows.values():
                 mine.restart(end.env)
 

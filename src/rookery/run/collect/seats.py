@@ -2,13 +2,16 @@
 
     P(agent's player = p) = weight_p / Σ weights
 
-An agent with one possible player draws nothing, so giving another agent a choice changes nobody else's numbers.
+An agent with one possible player draws nothing, so giving another agent a choice changes nobody else's numbers. A
+function of the user's (`run.seating`) may choose instead, among the players that `seats` names:
+
+    fn(agents, episode, env, worker, rng) → {agent: player}
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -16,6 +19,7 @@ import numpy as np
 from rookery.core.chunk import EpisodeEnd
 from rookery.core.errors import UsageError
 
+By = Callable[[list[str], int, int, int, np.random.Generator], Mapping[str, str]]
 Chances = Mapping[str, Mapping[str, float]]  # agent → player → weight
 
 
@@ -47,9 +51,19 @@ def checked_weights(chances: Chances, agent: str, weights: Mapping[str, float]) 
 class Seats:
     """The seating of B envs. Without a generator everybody has its most likely player, for evaluation."""
 
-    def __init__(self, chances: Chances, num: int, rng: np.random.Generator | None, *, noted: bool = True):
-        """`noted`: ended episodes say who sat where, as is wanted of players that have names."""
-        self.num, self.rng, self._noted = num, rng, noted
+    def __init__(
+        self,
+        chances: Chances,
+        num: int,
+        rng: np.random.Generator | None,
+        *,
+        noted: bool = True,
+        by: By | None = None,
+        worker: int = 0,
+    ):
+        """`noted`: ended episodes say who sat where, as is wanted of players that have names. `by`: who is asked for
+        the seats of an episode."""
+        self.num, self.rng, self._noted, self._by, self._worker = num, rng, noted, by, worker
         self._know(chances)
         likely = {agent: int(np.argmax(list(weights.values()))) for agent, weights in chances.items()}
         self._now = {
@@ -92,14 +106,28 @@ class Seats:
         seats = {agent: list(weights)[self._now[agent][end.env]] for agent, weights in self.chances.items()}
         return {"seats": seats, "returns": end.info.get("returns") or dict.fromkeys(seats, end.total)}
 
-    def draw(self, i: int) -> None:
+    def draw(self, i: int, episode: int = 0) -> None:
         """Seat everybody in env i anew, for the episode that begins."""
         if self.rng is None:
+            return
+        if self._by is not None:
+            self._ask(i, episode, self._by, self.rng)
             return
         for agent, edges in self._edges.items():
             if len(edges) > 1:
                 chosen = int(np.searchsorted(edges, self.rng.random() * edges[-1], side="right"))
                 self._now[agent][i] = min(chosen, len(edges) - 1)  # a product may round up to the last edge
+
+    def _ask(self, i: int, episode: int, by: By, rng: np.random.Generator) -> None:
+        seats = by(list(self.chances), episode, i, self._worker, rng)
+        for agent, players in self._number.items():
+            player = seats.get(agent) if isinstance(seats, Mapping) else None
+            if player not in players:
+                raise UsageError(
+                    f"run.seating gave {player!r} for the agent {agent!r} in episode {episode} of env {i}, expected "
+                    f"{' or '.join(map(repr, players))}: a mapping agent → one of the players that `seats` names for it"
+                )
+            self._now[agent][i] = players[player]
 
     def change(self, seating: Chances) -> None:
         """Other weights for the episodes that begin from now on; who has none is not drawn."""

@@ -95,6 +95,7 @@ class RunConfig(Section):
     out: Text = "runs"  # folder in which the run's folder is made
     device: Device = "cpu"  # of the learner: auto, cpu, cuda, cuda:1, mps
     threads: Threads | Literal["auto"] = 1  # of the learner; auto: from the work of one update and the CPU quota
+    seating: Text | None = None  # module:function that seats players, once per episode; null: drawn by `seats`
     on_exists: Literal["fail", "resume", "new"] = "fail"  # if the folder holds a run: stop, go on, or take a new folder
 
 

@@ -88,6 +88,8 @@ def _line(tree: Mapping[str, Any]) -> bytes:
     env = _mapping(tree.get("env"))
     cache = _mapping(tree.get("learning")).get("cache")
     calls: list[Any] = [cache, tree.get("import"), [env.get(key) for key in ("id", "kwargs", "per_env", *_WRAPPERS)]]
+    if (seating := _mapping(tree.get("run")).get("seating")) is not None:
+        calls.append(seating)
     for prefix, (algo, model) in _sections(tree):
         calls.append([prefix, algo.get("optimiser"), algo.get("optimiser_options")])
         calls.append([model.get("encoder"), model.get("kwargs"), model.get("core")])
@@ -132,7 +134,8 @@ def _named(tree: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     env = _mapping(tree.get("env"))
     chosen = [choice for part in _WRAPPERS for choice in _list(env.get(part))]
     wrappers = [choice.get("name") if isinstance(choice, Mapping) else choice for choice in chosen]
-    named = [("env.id", env.get("id")), *(("env.wrappers", name) for name in wrappers)]
+    named = [("run.seating", _mapping(tree.get("run")).get("seating")), ("env.id", env.get("id"))]
+    named += [("env.wrappers", name) for name in wrappers]
     for prefix, (algo, model) in _sections(tree):
         named.append((f"{prefix}algo.optimiser", algo.get("optimiser")))
         named.append((f"{prefix}model.encoder", model.get("encoder")))
@@ -185,6 +188,8 @@ def _code(key: str, name: str, config: Config) -> Any:
 
 def _unfit(key: str, code: Any, trusted: bool) -> str:
     """Why it cannot be what the key is for, or may not; empty if nothing is wrong with it."""
+    if key == "run.seating":
+        return "" if trusted and callable(code) else "is not a function of yours; if you know it, say --trust"
     wanted = _METHODS.get(key.rpartition(".")[2], ("reset", "step"))
     if not callable(code):
         return f"is a {type(code).__name__}; expected a class with {' and '.join(wanted)}, or a function that makes one"

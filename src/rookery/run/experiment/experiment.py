@@ -27,6 +27,7 @@ from rookery.run.callbacks.base import Callback
 from rookery.run.checkpoints.checkpoints import Checkpoints
 from rookery.run.checkpoints.manifest import Checkpoint
 from rookery.run.checkpoints.statefile import Unencodable
+from rookery.run.collect.seats import By
 from rookery.run.config.config import Config, identity
 from rookery.run.config.rules import remarks
 from rookery.run.config.trust import remember
@@ -80,6 +81,7 @@ class Experiment:
         model: type | None = None,
         seed: int | None = None,
         overrides: Overrides = (),
+        seating: By | None = None,
         callbacks: Sequence[Callback] = (),
         sinks: Sequence[Sink] | None = None,
         out: Path | str | None = None,
@@ -93,13 +95,14 @@ class Experiment:
         config     a preset's name, a tree of plain values or a resolved `Config`
         algo       an algorithm's name or class          env   an id, a class, or a function that makes one env
         model      a class of encoders                   seed  `run.seed`
+        seating    a function in place of `run.seating`: (agents, episode, env, worker, rng) → {agent: player}
         overrides  `["algo.lr=1e-3"]` or `{"algo.lr": 1e-3}`, above everything else
         callbacks, sinks   code in the loop, places for reports (None: those that `log.sinks` names)
         out        folder of the run (None: a new one under `run.out`); `on_exists`: fail, resume or new
         resume     folder of a run to go on with         init_from   `RUN[@best|last|STEP]`: begin with its weights
         trust      a run that somebody else began may import the code that its config names
         """
-        self.env_factory = factory_of(env)
+        self.env_factory, self.seating = factory_of(env), seating
         named = {"algo": algo, "env": env if isinstance(env, str) else None, "model": model, "seed": seed}
         self.config, self.trust = resolve_config(config, named, overrides, resume, trust), trust
         self.callbacks, self.own_sinks = list(callbacks), None if sinks is None else checked(sinks)
@@ -142,7 +145,7 @@ class Experiment:
         saved = self._previous(folder)
         modes = saved_modes(saved)
         try:
-            parts = build_parts(self.config, env=self.env_factory, modes=modes, folder=folder.path)
+            parts = build_parts(self.config, env=self.env_factory, by=self.seating, modes=modes, folder=folder.path)
             if self.init_from is not None and saved is None:
                 start_from(parts, self.init_from)
         except RookeryError:

@@ -43,6 +43,7 @@ class WorkerSpec:
     factory: Callable[..., Any] | None = None
     imports: tuple[str, ...] = ()  # modules of users, which register names
     folder: Path | None = None  # of the run, if it has one: the worker's log is there
+    by: Any = None  # function that seats players (`collect.seats`)
     renewal: int = 0  # how often this worker had to be replaced: every new one has other random streams
 
     @property
