@@ -18,6 +18,7 @@ from rookery.acting.frames import Frames
 from rookery.core.batch.batch import Batch
 from rookery.core.errors import UsageError
 from rookery.core.spec import Leaf, describe, mask_of, stacked_spec, zeros
+from rookery.core.team import WORLD
 from rookery.core.tree import Tree, leaves, tree_map, walk
 
 Critic = Callable[[Any, Tree, Any], Tensor]
@@ -67,6 +68,8 @@ class Policy:
         if self.critic is None:
             raise UsageError("this policy was made without a critic, so it has no values: load_policy(run) gives one")
         obs, state, one = self._looked_at(batch)
+        if isinstance(self.obs_spec, dict) and obs.keys() != self.obs_spec.keys():
+            raise UsageError(f"this critic looks at the {WORLD!r}, too: give it as part of the observation")
         with torch.inference_mode():
             value = self.critic(self.actor.quiet, obs, state).cpu().numpy()
         return value[0] if one else value
@@ -118,6 +121,8 @@ class Policy:
                     f"{', '.join(batch.keys()) or 'no field'}. Write policy(obs) or policy(Batch(obs=[obs]))"
                 )
             batch, starts = batch["obs"], batch.get("first", None)
+        if isinstance(spec, dict) and WORLD in spec and isinstance(batch, Mapping) and WORLD not in batch:
+            spec = {key: part for key, part in spec.items() if key != WORLD}  # only critics and mixers look at it
         obs, one = checked(spec, batch)
         return obs, self._first(len(leaves(obs)[0]), starts), one
 
