@@ -61,13 +61,14 @@ class Corridor:
         return obs, pay, {"__all__": False} | (ends or {}), {"__all__": False} | (cut or {}), {}
 
 
+EPSILON = {"kind": "linear", "start": 1.0, "end": 0.05, "steps": 4000}
 CONFIG: dict[str, Any] = {
     "env": {"api": "dict", "num": 8},
     "model": {"hidden": [32], "activation": "tanh"},
     "players": {
         "planner": {"algo": {"name": "ppo", "lr": 5e-3, "rollout": 64, "entropy_bonus": 0.01}},
         "walker": {
-            "algo": {"name": "dqn", "lr": 2e-3, "gamma": 0.9, "epsilon": {"kind": "linear", "start": 1.0, "end": 0.05, "steps": 4000}},
+            "algo": {"name": "dqn", "lr": 2e-3, "gamma": 0.9, "epsilon": EPSILON},
             "store": {"min_fill": 500, "capacity": 10_000},
         },
     },

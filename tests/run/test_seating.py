@@ -52,8 +52,11 @@ def test_a_function_seats_everybody_once_per_episode():
 
 @pytest.mark.slow
 def test_a_closure_travels_to_other_processes_and_learns_the_same():
-    flip = {"old": "new", "new": "old"}
-    fn = lambda agents, episode, env, worker, rng: dict(zip(agents, [*flip][:: 1 if rng.random() < 0.5 else -1]))  # noqa: E731
+    names = ["old", "new"]
+
+    def fn(agents, episode, env, worker, rng):
+        return dict(zip(agents, names if rng.random() < 0.5 else names[::-1]))
+
     workers = ["pool.workers=2"]
     assert seats_of([*workers], fn) == seats_of([*workers, "pool=process"], fn)
 

@@ -54,10 +54,10 @@ class WorkersConfig(Section):
 class TeamConfig(Section):
     """One of `env.teams`: agents that are learned as one body. `env.teams.red=[a, b]` is short for its members."""
 
-    members: Annotated[tuple[str, ...], Field(min_length=1)]  # agents; agent_* are all that begin so
+    members: Annotated[tuple[str, ...], Field(min_length=1)]  # agents, or agent_*: all that begin so
     reward: Literal["sum", "mean"] = "sum"  # of what the members receive
     body: Literal["auto", "one", "each"] = (
-        "auto"  # one: all members are one agent; each: they only share a player; auto: one if its algorithm is for teams
+        "auto"  # one: members are one agent; each: they only share a player; auto: one if its algorithm is for teams
     )
 
     @model_validator(mode="before")

@@ -51,8 +51,8 @@ def _tied(players: Players, name: str, part: str, owner: str) -> list[Part]:
         if theirs.get(where) != mine[where]:
             has = "none" if where not in theirs else f"one of shape {list(theirs[where])}"
             raise ConfigError(
-                f"{key}: {name!r} has {where[1]} of shape {list(mine[where])} in its network {where[0]!r}, {owner!r} has "
-                f"{has}. Players that share a part must build it alike."
+                f"{key}: {name!r} has {where[1]} of shape {list(mine[where])} in its network {where[0]!r}, {owner!r} "
+                f"has {has}. Players that share a part must build it alike."
             )
     return named
 

@@ -1,4 +1,4 @@
-"""Agents that end and come back in the same episode, as workers below a boss do: every stint is an episode of its own."""
+"""Agents that end and come back in the same episode, as workers below a boss do: each stint is an episode."""
 
 import numpy as np
 import pytest

@@ -102,7 +102,7 @@ class Experiment:
         resume     folder of a run to go on with         init_from   `RUN[@best|last|STEP]`: begin with its weights
         trust      a run that somebody else began may import the code that its config names
         """
-        self.env_factory, self.seating = factory_of(env), seating
+        self.env_factory, self.seating, self.resumed_from = factory_of(env), seating, list[int]()
         named = {"algo": algo, "env": env if isinstance(env, str) else None, "model": model, "seed": seed}
         self.config, self.trust = resolve_config(config, named, overrides, resume, trust), trust
         self.callbacks, self.own_sinks = list(callbacks), None if sinks is None else checked(sinks)
@@ -112,7 +112,6 @@ class Experiment:
             raise UsageError(
                 "--init-from starts a new run from another's weights, --resume goes on with a run: give one of them"
             )
-        self.resumed_from: list[int] = []
         self.inexact: str | None = None
         self.rollbacks, self.begun = 0, False
         self.restarts = (-1, 0)  # step of the checkpoint that lost learners went back to, and how often in a row
@@ -320,9 +319,8 @@ class Experiment:
 
     def _tell(self, status: str) -> None:
         """Into state.json."""
-        trainer = self.trainer
-        counts = {"ticks": trainer.ticks, "steps": trainer.steps, "updates": trainer.updates}
-        self.live.tell(status, **counts, episodes=trainer.episodes)
+        counts = {name: getattr(self.trainer, name) for name in ("ticks", "steps", "updates", "episodes")}
+        self.live.tell(status, **counts)
 
     def _judging(self, seconds: float) -> None:
         """A checkpoint in an evaluation that takes long, which may be for ever: it is still owed there. Nobody is told
