@@ -3,6 +3,9 @@
 import pytest
 import torch
 
+from algos.test_collaq import CASES as COLLABORATIVE
+from algos.test_coma import CASES as COUNTERFACTUAL
+from algos.test_maddpg import CASES as CENTRAL
 from algos.test_memory import GRU, TWO, windows
 from algos.test_memory import OBS as SEEN
 from algos.test_policy_gradients import CASES as GRADIENTS
@@ -16,6 +19,10 @@ WITH_MEMORY = {
 } | {name: case for name, case in GRADIENTS.items() if name != "a2c-rmsprop"}  # fmt: skip
 
 
+TEAMS = COLLABORATIVE | CENTRAL | {name: case for name, case in COUNTERFACTUAL.items() if name == "coma-gru"}
+ALL = CASES | WITH_MEMORY | VALUES | TEAMS
+
+
 def gradients(tensors, before):
     """Of every network with Adam, from its first moment m' = 0.9 m + 0.1 g; not of the second optimiser of one."""
     names = [key.removesuffix(".m") for key in tensors if key.endswith(".m") and key[:-1] + "value" in tensors]
@@ -27,13 +34,13 @@ def far(a, b):
 
 
 BUILT = ["dqn"]  # the compiled builds of every run of the tests; the others are part of the full matrix
-MATRIX = [pytest.param(name, marks=pytest.mark.matrix) for name in (CASES | WITH_MEMORY | VALUES) if name not in BUILT]
+MATRIX = [pytest.param(name, marks=pytest.mark.matrix) for name in ALL if name not in BUILT]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [*BUILT, *MATRIX])
 def test_gradient_and_parameters_agree_at_fifty_states_of_an_eager_run(name, artefacts):
-    make, batch_of = (CASES | WITH_MEMORY | VALUES)[name]
+    make, batch_of = ALL[name]
     eager, compiled = learner(make()), learner(make(), "compiled", artefacts)
     prepared = (lambda i: eager.prepare(batch_of(i))) if eager.algo.store_kind == "rollout" else batch_of
     assert eager.mode != compiled.mode

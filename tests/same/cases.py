@@ -1,6 +1,7 @@
 """The runs that are killed and resumed, by the tests and by bench/chaos.py."""
 
 from same.continuous_cases import CONTINUOUS
+from same.team_cases import TEAMS
 
 COMMON = [
     "log.every_steps=200",
@@ -207,6 +208,6 @@ CASES = {
         "train.max_steps=2000",
     ],
 }
-CASES |= CONTINUOUS
+CASES |= CONTINUOUS | TEAMS
 NATIVE = ("dqn-native",)  # a numba engine writes no file of its steps
 COMPILED = ("dqn", "ppo", "sac", "r2d2")  # run in both modes; the others eagerly, for a build takes its time

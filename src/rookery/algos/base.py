@@ -67,7 +67,7 @@ class Algorithm:
         if kind not in self.actions or not leaves(action_spec):
             raise ConfigError(
                 f"algo.name={self.name} acts in spaces of kind {' or '.join(self.actions)}, but the env's action space "
-                f"is {describe(action_spec)}: {instead(kind)} wrap the env."
+                f"is {describe(action_spec)}: {instead(kind, self.sits)} wrap the env."
             )
         self._check_mask()
         self._check_memory()
@@ -88,7 +88,9 @@ class Algorithm:
         core = getattr(self.model, "core", None)
         if core is not None and self.recurrent == "no":
             problem = f"model.core is set, but algo.name={self.name} does not learn from sequences."
-            raise ConfigError(f"{problem} Use {remembering(kind_of(self.action_spec))}, or remove model.core.")
+            raise ConfigError(
+                f"{problem} Use {remembering(kind_of(self.action_spec), self.sits)}, or remove model.core."
+            )
         if core is None and self.recurrent == "must":
             raise ConfigError(
                 f"algo.name={self.name} needs a memory: set model.core, e.g. model.core.kind=lstm model.core.size=64."

@@ -11,17 +11,17 @@ from rookery.core import registry
 from rookery.core.errors import ConfigError
 
 
-def instead(kind: str) -> str:
+def instead(kind: str, sits: str = "agent") -> str:
     """`use a, b or c (…), or`: the algorithms that act in spaces of a kind, for the middle of a sentence."""
-    able = listed(_acting_in(kind))
+    able = listed(_acting_in(kind, sits))
     if not able:
         return "no algorithm here can (`rookery list algos`);"
     return f"use {able} (`rookery list algos`), or"
 
 
-def remembering(kind: str) -> str:
+def remembering(kind: str, sits: str = "agent") -> str:
     """`a, b or c`: the algorithms that act in spaces of a kind and can have a memory; PPO's if there is none."""
-    able = [name for name in _acting_in(kind) if getattr(algorithm_of(name), "recurrent", "no") != "no"]
+    able = [name for name in _acting_in(kind, sits) if getattr(algorithm_of(name), "recurrent", "no") != "no"]
     return listed(able) or "ppo"
 
 
@@ -39,5 +39,11 @@ def algorithm_of(name: str) -> Any:
         return None
 
 
-def _acting_in(kind: str) -> list[str]:
-    return [name for name in registry.names("algo") if kind in getattr(algorithm_of(name), "actions", ())]
+def _acting_in(kind: str, sits: str) -> list[str]:
+    """For a single agent, or for a team."""
+    able = {name: algorithm_of(name) for name in registry.names("algo")}
+    return [
+        name
+        for name, algo in able.items()
+        if kind in getattr(algo, "actions", ()) and getattr(algo, "sits", "agent") == sits
+    ]

@@ -12,11 +12,16 @@ _NETS = "rookery.nets."
 _SINKS = "rookery.run.report.sinks."
 _MATRIX = "rookery.envs.tasks.matrix_games:"
 _GAMES = "rookery.envs.tasks.games:"
+_TEAMS = "rookery.envs.tasks.team_probes:"
 BUILTIN: dict[str, dict[str, tuple[str, str]]] = {  # kind → name → (target, summary)
     "algo": {
         "dqn": (f"{_ALGOS}dqn:DQN", "deep Q-learning: double, dueling and n-step as options"),
         "vdn": (f"{_ALGOS}vdn:VDN", "teams: the sum of the members' values"),
         "qmix": (f"{_ALGOS}qmix:QMIX", "teams: a value that grows with each member's; weighted as an option"),
+        "coma": (f"{_ALGOS}coma:COMA", "teams: policy gradient with credit to each member by a counterfactual critic"),
+        "maddpg": (f"{_ALGOS}maddpg:MADDPG", "teams: DDPG with critics that see what all members see and do"),
+        "atoc": (f"{_ALGOS}atoc:ATOC", "teams: members learn when to communicate, in groups; continuous or discrete"),
+        "collaq": (f"{_ALGOS}collaq:CollaQ", "teams: QMIX of what a member is worth alone and what others add to it"),
         "c51": (f"{_ALGOS}c51:C51", "distributions of the return on fixed atoms"),
         "rainbow": (f"{_ALGOS}rainbow:Rainbow", "C51 with double, dueling, noisy, three-step and prioritised learning"),
         "qrdqn": (f"{_ALGOS}qrdqn:QRDQN", "distributions of the return by fixed quantiles"),
@@ -139,6 +144,9 @@ BUILTIN: dict[str, dict[str, tuple[str, str]]] = {  # kind → name → (target,
         "rookery/TwoStep-v0": (f"{_MATRIX}TwoStep", "env.api=parallel: QMIX's game, optimum 8 behind a safe 7"),
         "rookery/Climbing-v0": (f"{_MATRIX}Climbing", "env.api=parallel: the best joint action lies beside the worst"),
         "rookery/Penalty-v0": (f"{_MATRIX}Penalty", "env.api=parallel: two best joint actions, and a price for a mix"),
+        "rookery/Credit-v0": (f"{_TEAMS}Credit", "env.api=parallel: a probe, only one member's action counts"),
+        "rookery/Whisper-v0": (f"{_TEAMS}Whisper", "env.api=parallel: a probe, one bit must be communicated"),
+        "rookery/Summing-v0": (f"{_TEAMS}Summing", "env.api=parallel: a probe, two vectors must sum to a target"),
         "rookery/Pairing-v0": (f"{_GAMES}Pairing", "env.api=parallel: two agents with different spaces cooperate"),
         "rookery/Verdicts-v0": (f"{_GAMES}Verdicts", "env.api=turns: rewards come in the opponent's turn"),
         "rookery/Visitors-v0": (f"{_GAMES}Visitors", "env.api=parallel: agents leave early and come late"),

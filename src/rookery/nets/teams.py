@@ -4,6 +4,9 @@
     sum         Q_tot = Σ_i Q_i                                                          (VDN, Sunehag 2018)
     monotone    Q_tot = w₂(s)ᵀ elu(W₁(s)ᵀ q + b₁(s)) + b₂(s),  W₁, w₂ ≥ 0: ∂Q_tot/∂Q_i ≥ 0   (QMIX, Rashid 2018)
     free        Q_tot = f(q, s), a perceptron: any function of them                      (WQMIX, Rashid 2020)
+    central     Q_i(s, o_i, a): of each member, from all that is known                   (COMA, MADDPG)
+    together    Q_i = Q_alone(o_i) + Q_collab(o_i, attention to the others)              (CollaQ, Zhang 2020)
+    channel     a recurrence in both directions over the members of a group              (ATOC, Jiang 2018)
 
 Whoever is not present counts 0, and keeps what it remembers.
 """
@@ -11,17 +14,21 @@ Whoever is not present counts 0, and keeps what it remembers.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from rookery.core.spec import Leaf
+from rookery.core.counting import rows_of
+from rookery.core.errors import ConfigError
+from rookery.core.spec import Leaf, describe
 from rookery.core.team import AGENTS, PRESENT, WORLD, Team
 from rookery.core.tree import Tree, leaves, tree_map
-from rookery.nets.config import ModelConfig
-from rookery.nets.cores import State, state_spec
+from rookery.nets.build import build_encoder
+from rookery.nets.config import CoreConfig, ModelConfig
+from rookery.nets.cores import State, build_core, state_spec
 from rookery.nets.heads import QNetwork
 from rookery.nets.modules import linear, mlp
 
@@ -44,6 +51,23 @@ def world_of(obs: Tree) -> Tensor:
     return torch.cat([*(x.flatten(present.dim() - 1) for x in parts), present], -1)
 
 
+def present_only(obs: Tree) -> Tree:
+    """The team's observation with zeros in the place of what members see that are not present."""
+    there = obs[PRESENT].bool()
+    shown = lambda x: torch.where(_beside(there, x), x, torch.zeros_like(x))  # noqa: E731
+    return {**obs, AGENTS: tree_map(shown, obs[AGENTS])}
+
+
+def _beside(mask: Tensor, x: Tensor) -> Tensor:
+    """[..., G] → [..., G, 1, …], as many dimensions as x has."""
+    return mask.reshape(*mask.shape, *[1] * (x.dim() - mask.dim()))
+
+
+def box(size: int) -> Leaf:
+    """The spec of so many numbers."""
+    return Leaf("box", (size,), np.dtype(np.float32))
+
+
 class Members(nn.Module):
     """A network for each member, or one that they share; `make` builds one from the spec of what it sees.
 
@@ -55,8 +79,7 @@ class Members(nn.Module):
     def __init__(self, team: Team, make: Callable[[Tree], nn.Module], shared: bool):
         super().__init__()
         self.count, self.shared = team.members, shared
-        who = Leaf("box", (team.members,), np.dtype(np.float32))
-        spec = {"seen": team.obs, "who": who} if shared else team.obs
+        spec = {"seen": team.obs, "who": box(team.members)} if shared else team.obs
         self.networks = nn.ModuleList(make(spec) for _ in range(1 if shared else team.members))
 
     @property
@@ -68,6 +91,12 @@ class Members(nn.Module):
             return self.networks[0](self._seen(obs))
         lead = obs[PRESENT].dim() - 1
         return torch.stack([net(_at(obs[AGENTS], k, lead)) for k, net in enumerate(self.networks)], lead)
+
+    @property
+    def features(self) -> int:
+        """Numbers of each, if the networks are encoders."""
+        encoder: Any = self.networks[0]
+        return int(encoder.out_features)
 
     def step(self, obs: Tree, state: State) -> tuple[Tensor, State]:
         """(results [..., G, …], next state); who is not present remembers what it did."""
@@ -192,3 +221,184 @@ class TeamQ(nn.Module):
     def mix(self, q: Tensor, obs: Tree) -> Tensor:
         """Of the members' chosen Q_i [..., G]."""
         return self.mixer(q * obs[PRESENT].float(), world_of(obs))
+
+
+class Attention(nn.Module):
+    """What each member hears of others [..., G, size]: Σ_k softmax_k(q_i · k_k / √size) v_k, zeros if there are none.
+
+    The others are the other members that are present, as an encoder sees them; with `slices`, (start, stop) each, they
+    are those parts of what the member itself sees.
+    """
+
+    plain = True  # core.plain
+
+    def __init__(self, team: Team, model: ModelConfig, size: int, slices: tuple[tuple[int, int], ...]):
+        super().__init__()
+        self.slices, self.size = slices, size
+        self.encoder = None if slices else Members(team, lambda spec: build_encoder(spec, model), True)
+        widths = [stop - start for start, stop in slices] or [0 if self.encoder is None else self.encoder.features]
+        own = team.obs.shape[0] if slices else widths[0]
+        self.query = linear(own, size)
+        self.tokens = nn.ModuleList(linear(width, 2 * size) for width in widths)  # keys and values
+
+    def forward(self, obs: Tree) -> Tensor:
+        there = obs[PRESENT].bool()
+        if self.encoder is None:
+            seen = obs[AGENTS].float()
+            parts = [token(seen[..., start:stop]) for token, (start, stop) in zip(self.tokens, self.slices)]
+            both, counts = torch.stack(parts, -2), there.unsqueeze(-1).expand(*there.shape, len(parts))
+        else:
+            seen = self.encoder(obs)
+            both = self.tokens[0](seen).unsqueeze(-3).expand(*there.shape, there.shape[-1], -1)
+            counts = there.unsqueeze(-2) & ~torch.eye(there.shape[-1], device=there.device).bool()
+        key, value = both.chunk(2, -1)
+        score = (self.query(seen).unsqueeze(-2) * key).sum(-1) / self.size**0.5
+        weight = torch.where(counts, score, -1e9).softmax(-1) * counts
+        return (weight.unsqueeze(-1) * value).sum(-2)
+
+
+class Together(nn.Module):
+    """`TeamQ` whose Q_i = Q_alone + Q_collab; `own_loss` holds Q_collab of somebody without others at 0."""
+
+    plain = True  # core.plain
+
+    def __init__(self, team: Team, model: ModelConfig, mixer: nn.Module, config: Any):
+        super().__init__()
+        slices, choices = tuple(map(tuple, config.others)), team.action.sizes[0]
+        width = team.obs.shape[0] if isinstance(team.obs, Leaf) and len(team.obs.shape) == 1 else 0
+        if any(not 0 <= start < stop <= width for start, stop in slices):
+            raise ConfigError(
+                f"algo.others={[list(part) for part in slices]} must be [start, stop] of numbers that a member sees, "
+                f"but it sees {describe(team.obs)}. Correct them, or set algo.others=[]."
+            )
+        both = replace(team, obs={"seen": team.obs, "heard": box(config.attention)})
+        make = lambda spec: QNetwork(spec, choices, model, config.dueling, config.noisy)  # noqa: E731
+        self.slices, self.size, self.cost = slices, config.attention, config.mara
+        self.alone, self.collab = Members(team, make, config.shared), Members(both, make, config.shared)
+        self.attention, self.mixer = Attention(team, model, config.attention, slices), mixer
+
+    def forward(self, obs: Tree) -> Tensor:
+        return self.alone(self._alone(obs)) + self.collab(self._with(obs, self.attention(obs)))
+
+    def step(self, obs: Tree, state: Any) -> tuple[Tensor, Any]:
+        alone, first = self.alone.step(self._alone(obs), state["alone"])
+        collab, second = self.collab.step(self._with(obs, self.attention(obs)), state["collab"])
+        return alone + collab, {"alone": first, "collab": second}
+
+    def unroll(self, obs: Tree, state: Any, first: Tensor, valid: Tensor) -> tuple[Tensor, Any]:
+        alone, after = self.alone.unroll(self._alone(obs), state["alone"], first, valid)
+        collab, then = self.collab.unroll(self._with(obs, self.attention(obs)), state["collab"], first, valid)
+        return alone + collab, {"alone": after, "collab": then}
+
+    def mix(self, q: Tensor, obs: Tree) -> Tensor:
+        """Of the members' chosen Q_i [..., G]."""
+        return self.mixer(q * obs[PRESENT].float(), world_of(present_only(obs)))
+
+    def own_loss(self, b: Any) -> tuple[Tensor, dict[str, Tensor]]:
+        """α mean Q_collab(o_alone, ·)² over the members that are present."""
+        counts = b.obs[PRESENT].float()
+        silent = self._with(self._alone(b.obs), counts.new_zeros(*counts.shape, self.size))
+        if "state" in b:
+            start = tree_map(lambda x: x[0], b.state["collab"])
+            q, counts = self.collab.unroll(silent, start, b.first, b.valid)[0], counts * b.valid.float().unsqueeze(-1)
+        else:
+            q = self.collab(silent)
+        there = counts > 0.0
+        mara = torch.where(there, q.square().mean(-1), 0.0).sum() / rows_of(counts, there)
+        return self.cost * mara, {"mara": mara}
+
+    def _alone(self, obs: Tree) -> Tree:
+        """Without what concerns others."""
+        if not self.slices:
+            return obs
+        seen = obs[AGENTS]
+        place = torch.arange(seen.shape[-1], device=seen.device)
+        others = torch.stack([(place >= start) & (place < stop) for start, stop in self.slices]).any(0)
+        return {**obs, AGENTS: torch.where(others, torch.zeros_like(seen), seen)}
+
+    def _with(self, obs: Tree, heard: Tensor) -> Tree:
+        return {AGENTS: {"seen": obs[AGENTS], "heard": heard}, PRESENT: obs[PRESENT]}
+
+
+class Central(nn.Module):
+    """`out` numbers about each member [..., G, out]: from the world, what it sees, and what everybody does.
+
+    The actions [..., G, G, k] are told to each of them by itself, so that its own can be hidden, or another one than
+    was taken. It has no memory.
+    """
+
+    plain = True  # core.plain
+
+    def __init__(self, team: Team, model: ModelConfig, width: int, out: int, shared: bool):
+        super().__init__()
+        spec = {"own": team.obs, "world": box(team.world_size), "actions": box(team.members * width)}
+        feed_forward = model.model_copy(update={"core": None})
+        self.members = Members(replace(team, obs=spec), lambda spec: QNetwork(spec, out, feed_forward), shared)
+
+    def forward(self, obs: Tree, actions: Tensor) -> Tensor:
+        obs = present_only(obs)
+        present = obs[PRESENT]
+        world = world_of(obs).unsqueeze(-2).expand(*present.shape, -1)
+        done = torch.where(present.bool().unsqueeze(-2).unsqueeze(-1), actions, 0.0).flatten(-2)
+        return self.members({AGENTS: {"own": obs[AGENTS], "world": world, "actions": done}, PRESENT: present})
+
+
+class Thoughts(NamedTuple):
+    """What `Communicating` makes of an observation before anybody acts."""
+
+    own: Tensor  # [..., G, H]
+    initiates: Tensor  # [..., G]: logits of wanting to communicate
+    shared: Tensor  # [..., G, G, S]: what the group of the first member makes of the second one's
+    group: Tensor  # bool [..., G, G]: who is in the group of the first member
+
+
+class Communicating(nn.Module):
+    """Actions [..., G, out] of members that may share their thoughts in groups of `size`: whoever initiates one, and
+    the next members after it that are present, as if they sat in a circle.
+    """
+
+    plain = True  # core.plain
+
+    def __init__(self, team: Team, model: ModelConfig, out: int, *, size: int, channel: int, shared: bool, bound: bool):
+        super().__init__()
+        self.count, self.size, self.bound = team.members, size, bound
+        self.members = Members(team, lambda spec: build_encoder(spec, model), shared)
+        width = self.members.features
+        self.attention = mlp([width, width, 1], model.activation)
+        cell = CoreConfig(kind="lstm", size=channel)
+        self.there, self.back = build_core(width, cell), build_core(width, cell)
+        self.head = linear(width + 2 * channel, out, model.init)
+
+    def forward(self, obs: Tree) -> Tensor:
+        thoughts = self.think(obs)
+        return self.act(thoughts, thoughts.initiates > 0.0)
+
+    def think(self, obs: Tree) -> Thoughts:
+        own = self.members(obs)
+        initiates = self.attention(own.detach()).squeeze(-1)
+        seat = torch.arange(self.count, device=own.device)
+        circle = (seat.unsqueeze(-1) + seat) % self.count  # [i, d]: who sits d places after i
+        present = obs[PRESENT].bool()[..., circle]
+        invited = present & (present.long().cumsum(-1) <= self.size) & present[..., :1]
+        spoken = self._channel(own[..., circle, :], invited)
+        place = (seat - seat.unsqueeze(-1)) % self.count  # [i, j]: places from i to j
+        return Thoughts(
+            own, initiates, spoken[..., seat.unsqueeze(-1), place, :], invited[..., seat.unsqueeze(-1), place]
+        )
+
+    def _channel(self, x: Tensor, invited: Tensor) -> Tensor:
+        """[..., d, H] → [..., d, S]: each hears those before and those after it."""
+        x, valid = x.movedim(-2, 0), invited.movedim(-1, 0)
+        none = torch.zeros_like(valid)
+        blank = x.new_zeros(*x.shape[1:-1], self.there.size)
+        state = {"h": blank, "c": blank}
+        there, _ = self.there.unroll(x, state, none, valid)
+        back, _ = self.back.unroll(x.flip(0), state, none, valid.flip(0))
+        return torch.cat([there, back.flip(0)], -1).movedim(0, -2)
+
+    def act(self, thoughts: Thoughts, open_: Tensor) -> Tensor:
+        """Where these members [..., G] initiate a group; who is in several hears their mean, who is in none zeros."""
+        heard = thoughts.group & open_.unsqueeze(-1)
+        weight = heard.float() / heard.sum(-2, keepdim=True).clamp(min=1)
+        both = torch.cat([thoughts.own, (weight.unsqueeze(-1) * thoughts.shared).sum(-3)], -1)
+        return torch.tanh(self.head(both)) if self.bound else self.head(both)

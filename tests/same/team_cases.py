@@ -1,0 +1,16 @@
+"""Runs of the algorithms of teams that are killed and resumed."""
+
+_VISITS = ["--env=rookery/Visitors-v0", "env.api=parallel", "env.num=2"]  # members leave early and come late
+_REPLAY = ["store.min_fill=100", "store.batch_size=32", "store.capacity=1000"]
+_WHISPER = ["--env=rookery/Whisper-v0", "env.api=parallel", "env.kwargs={continuous: true}", "env.num=2", *_REPLAY]
+TEAMS = {
+    "coma": ["--algo=coma", *_VISITS, "algo.rollout=16", "algo.target_every=3", "model.core={kind: gru, size: 8}",
+        "train.max_steps=2000"],
+    "maddpg": ["--algo=maddpg", *_WHISPER, "algo.warmup=100", "store.priority={alpha: 0.6}", "algo.n_step=2",
+        "train.max_steps=1000"],
+    "maddpg-choices": ["--algo=maddpg", *_VISITS, *_REPLAY, "train.max_steps=1000"],  # draws inside the update
+    "atoc": ["--algo=atoc", *_WHISPER, "algo.warmup=100", "algo.channel=4", "train.max_steps=800"],
+    "collaq": ["--algo=collaq", *_VISITS, *_REPLAY, "algo.attention=4", "algo.embed=4", "algo.hyper=8",
+        "algo.sequence=4", "algo.overlap=2", "algo.burn_in=2",
+        "model.core={kind: gru, size: 8}", "store.updates_per_step=0.25", "train.max_steps=1000"],
+}  # fmt: skip
