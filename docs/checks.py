@@ -101,7 +101,7 @@ def wrong_arguments(root: Path, words: list[str]) -> str | None:
     except typer.Exit:
         return None
     except RookeryError as error:
-        return str(error)
+        return None if 'not installed: pip install "rookery[' in str(error) else str(error)  # an extra is missing here
     except Exception as error:  # noqa: BLE001 - click's errors; typer may bring its own copy of click
         return f"{type(error).__name__}: {error}"
     return None

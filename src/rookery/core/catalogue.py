@@ -10,7 +10,9 @@ _ZOO = "rookery.zoo."
 _WRAPPERS = "rookery.envs.wrappers:"
 _NETS = "rookery.nets."
 _SINKS = "rookery.run.report.sinks."
-_MATRIX = "rookery.envs.tasks.matrix_games:"
+_TASKS = "rookery.envs.tasks."
+_MATRIX = f"{_TASKS}matrix_games:"
+_TRAFFIC = f"{_TASKS}traffic:"
 _GAMES = "rookery.envs.tasks.games:"
 _TEAMS = "rookery.envs.tasks.team_probes:"
 BUILTIN: dict[str, dict[str, tuple[str, str]]] = {  # kind → name → (target, summary)
@@ -97,6 +99,22 @@ BUILTIN: dict[str, dict[str, tuple[str, str]]] = {  # kind → name → (target,
         "hopper-td3": (f"{_ZOO}mujoco:HOPPER_TD3", "Hopper-v5 (MuJoCo) with TD3"),
         "halfcheetah-ppo": (f"{_ZOO}mujoco:HALFCHEETAH_PPO", "HalfCheetah-v5 (MuJoCo) with PPO"),
         "hopper-ppo": (f"{_ZOO}mujoco:HOPPER_PPO", "Hopper-v5 (MuJoCo) with PPO"),
+        "two-step-qmix": (f"{_ZOO}teams:TWO_STEP_QMIX", "QMIX's two-step game with QMIX"),
+        "two-step-vdn": (f"{_ZOO}teams:TWO_STEP_VDN", "QMIX's two-step game with VDN"),
+        "climbing-qmix": (f"{_ZOO}teams:CLIMBING_QMIX", "the climbing game with QMIX"),
+        "climbing-vdn": (f"{_ZOO}teams:CLIMBING_VDN", "the climbing game with VDN"),
+        "penalty-qmix": (f"{_ZOO}teams:PENALTY_QMIX", "the penalty game with QMIX"),
+        "penalty-vdn": (f"{_ZOO}teams:PENALTY_VDN", "the penalty game with VDN"),
+        "spread-qmix": (f"{_ZOO}teams:SPREAD_QMIX", "MPE simple_spread with QMIX"),
+        "spread-vdn": (f"{_ZOO}teams:SPREAD_VDN", "MPE simple_spread with VDN"),
+        "lbf-qmix": (f"{_ZOO}teams:LBF_QMIX", "level-based foraging 8x8-2p-2f-coop with QMIX"),
+        "lbf-vdn": (f"{_ZOO}teams:LBF_VDN", "level-based foraging 8x8-2p-2f-coop with VDN"),
+        "rware-qmix": (f"{_ZOO}teams:RWARE_QMIX", "warehouse tiny-2ag with QMIX"),
+        "rware-vdn": (f"{_ZOO}teams:RWARE_VDN", "warehouse tiny-2ag with VDN"),
+        "traffic-dqn": (f"{_ZOO}traffic:TRAFFIC_DQN", "the lights of one crossing in SUMO with DQN"),
+        "traffic-2x2-dqn": (f"{_ZOO}traffic:TRAFFIC_2X2_DQN", "four crossings in SUMO, one DQN for all of them"),
+        "smax-3m-qmix": (f"{_ZOO}teams:SMAX_3M_QMIX", "three marines against three (SMAX) with QMIX"),
+        "smax-3m-vdn": (f"{_ZOO}teams:SMAX_3M_VDN", "three marines against three (SMAX) with VDN"),
         "bitflip8-dqn-her": (f"{_ZOO}goals:BITFLIP8_DQN_HER", "8 bits to flip, with DQN and goals in hindsight"),
         "pong-ppo": (f"{_ZOO}atari:PONG_PPO", "Pong from pixels with PPO"),
         "pong-dqn": (f"{_ZOO}atari:PONG_DQN", "Pong from pixels with DQN"),
@@ -140,13 +158,18 @@ BUILTIN: dict[str, dict[str, tuple[str, str]]] = {  # kind → name → (target,
         "life_loss": ("rookery.envs.tasks.atari:LifeLoss", "every lost life of an Atari game ends an episode"),
         "time_limit": ("gymnasium.wrappers:TimeLimit", "truncates after max_episode_steps"),
     },
-    "env": {  # those with several agents; envs with one agent have gymnasium ids
+    "env": {  # those with several agents, and what needs an extra; other envs with one agent have gymnasium ids
         "rookery/TwoStep-v0": (f"{_MATRIX}TwoStep", "env.api=parallel: QMIX's game, optimum 8 behind a safe 7"),
         "rookery/Climbing-v0": (f"{_MATRIX}Climbing", "env.api=parallel: the best joint action lies beside the worst"),
         "rookery/Penalty-v0": (f"{_MATRIX}Penalty", "env.api=parallel: two best joint actions, and a price for a mix"),
         "rookery/Credit-v0": (f"{_TEAMS}Credit", "env.api=parallel: a probe, only one member's action counts"),
         "rookery/Whisper-v0": (f"{_TEAMS}Whisper", "env.api=parallel: a probe, one bit must be communicated"),
         "rookery/Summing-v0": (f"{_TEAMS}Summing", "env.api=parallel: a probe, two vectors must sum to a target"),
+        "rookery/Crossing-v0": (f"{_TRAFFIC}Crossing", "a crossing with traffic lights in SUMO (traffic)"),
+        "rookery/Crossings-v0": (f"{_TRAFFIC}Crossings", "env.api=parallel: crossings of a network in SUMO (traffic)"),
+        "rookery/SMAX-v0": (f"{_TASKS}smax:SMAX", "env.api=parallel: battles of JaxMARL (smax)"),
+        "rookery/StarCraft-v0": (f"{_TASKS}starcraft:StarCraft", "env.api=parallel: SMAC, if you have the game"),
+        "rookery/Football-v0": (f"{_TASKS}football:Football", "env.api=parallel: gfootball, if you built it"),
         "rookery/Pairing-v0": (f"{_GAMES}Pairing", "env.api=parallel: two agents with different spaces cooperate"),
         "rookery/Verdicts-v0": (f"{_GAMES}Verdicts", "env.api=turns: rewards come in the opponent's turn"),
         "rookery/Visitors-v0": (f"{_GAMES}Visitors", "env.api=parallel: agents leave early and come late"),

@@ -16,6 +16,7 @@ from rookery.core.rng import Streams
 from rookery.envs import EnvConfig, check_env, make, make_multi
 from rookery.envs.multi.engine import DictAgents, ParallelAgents, TurnAgents
 from rookery.envs.tasks.games import Pairing, Shifts, Verdicts, Visitors
+from rookery.envs.tasks.matrix_games import TwoStep
 
 GAMES = "rookery.envs.tasks.games:"
 
@@ -277,3 +278,70 @@ def test_check_env_on_the_command_line_takes_the_api():
     result = CliRunner().invoke(app, ["check-env", GAMES + "Verdicts", "--api", "turns", "--json"])
     assert result.exit_code == 0
     assert json.loads(result.output)["facts"]["agents"] == ["first", "second"]
+
+
+# --- check-env and teams ---
+
+
+class Frozen(TwoStep):
+    def state(self):
+        return np.zeros(3, np.float32)
+
+
+class Wide(Pairing):
+    state_space = spaces.Box(0.0, 1.0, (3,), np.float32)
+
+    def state(self):
+        return np.zeros(4, np.float32)
+
+
+class Limited(Pairing):
+    def __init__(self):
+        super().__init__(rounds=20)
+
+
+def test_a_team_is_looked_at_with_its_members_and_the_world():
+    for members, settings in (("[a, b]", []), ("'*'", ["env.world=joined"])):
+        report = check_env(TwoStep, api="parallel", settings=[f"env.teams.red={members}", *settings])
+        assert (report.problems, report.warnings) == ([], [])
+        seen = "what its members see" if settings else "state()"
+        assert "acts multi_discrete of 2×2" in report.facts["red"]
+        assert report.facts["red"].endswith(f"world: {seen}")
+
+
+@pytest.mark.parametrize(
+    ("target", "settings", "kind", "told"),
+    [
+        (
+            TwoStep,
+            ["env.teams.red=[a, c]"],
+            "problems",
+            "env.teams.red names 'c', but the env has the agents ['a', 'b']",
+        ),
+        (Pairing, ["env.teams.red='*'", "env.world=state"], "problems", "env.world=state needs an env with a method"),
+        (Wide, ["env.teams.red='*'"], "problems", "the state of the env"),
+        (Frozen, ["env.teams.red='*'"], "warnings", "state() was the same in 300 random steps"),
+        (Idle, ["env.teams.red=[left, right]", "env.teams.blue=third"], "warnings", "['third'] never completed"),
+        (Limited, [], "warnings", "every episode terminated after exactly 20 steps: if that is a time limit"),
+    ],
+)
+def test_what_is_wrong_with_a_team_is_told_in_a_sentence(target, settings, kind, told):
+    report = check_env(target, api="parallel", settings=settings)
+    assert any(told in text for text in getattr(report, kind)), str(report)
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        (["env.teems=3"], "env.teems: unknown key .* Did you mean 'env.teams'"),
+        (["algo.lr=3"], "only an env is checked: expected options such as env.kwargs, got algo"),
+    ],
+)
+def test_options_that_are_none_of_the_envs_are_refused(settings, told):
+    with pytest.raises(ConfigError, match=told):
+        check_env(TwoStep, api="parallel", settings=settings)
+
+
+def test_options_of_an_env_with_one_agent_count_as_well():
+    report = check_env("CartPole-v1", settings={"env.max_episode_steps": 5})
+    assert report.facts["time_limit"] == 5

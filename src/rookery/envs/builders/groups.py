@@ -74,9 +74,20 @@ class Group:
 
     def watched(self, first: Any = None) -> InProcess | Agents:
         """All of them in this process, with a watchdog that ends the process if one hangs."""
+        first = self.one(0) if first is None else first
+        if lonely(first) and (self.purpose == "train" or self.count > 1):  # an evaluation comes while training runs
+            raise ConfigError(
+                f"{name_of(self.config, self.factory)} can run only once in a process: set env.workers=subprocess, "
+                "which gives each env one"
+            )
         engine = self(0, self.count, first)
         engine.on_close = Watchdog(engine, self.config.faults, end_process).stop
         return engine
+
+
+def lonely(env: Any) -> bool:
+    """Whether a process has room for only one such env: it says so as `one_per_process`."""
+    return bool(getattr(getattr(env, "unwrapped", env), "one_per_process", False))
 
 
 def in_processes(group: Group) -> MultiEnv:
@@ -95,9 +106,10 @@ def in_processes(group: Group) -> MultiEnv:
             f"gymnasium VectorEnv, "
             "which has ways of its own. Set env.workers=inline"
         )
+    processes = group.count if lonely(first) else min(wanted.processes or cpu_quota(), group.count)
     model = at_table(group(0, 1, first))
     model.close()
-    own: dict[str, Any] = {"processes": min(wanted.processes or cpu_quota(), group.count), "start": wanted.start}
+    own: dict[str, Any] = {"processes": processes, "start": wanted.start}
     own["faults"] = config.faults
     if wanted.mode == "async" and group.purpose == "train":
         ready = wanted.ready if wanted.ready >= 1 else wanted.ready * group.count

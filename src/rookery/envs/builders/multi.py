@@ -3,7 +3,6 @@ it speaks."""
 
 from __future__ import annotations
 
-import importlib.util
 import pkgutil
 import warnings
 from types import ModuleType
@@ -20,6 +19,7 @@ from rookery.envs.config import SEVERAL, EnvConfig, Wrappers
 from rookery.envs.multi.apis import OnlyAgent
 from rookery.envs.multi.engine import Agents, DictAgents, ParallelAgents, TupleAgents, TurnAgents
 from rookery.envs.multi.wrapped import sorted_out
+from rookery.envs.packages import must_have
 from rookery.envs.wrappers import wrap
 
 ENGINES: dict[str, type[Agents]] = {
@@ -95,8 +95,7 @@ def named(env_id: str) -> Any:
     if not colon:
         example = "pettingzoo.classic:tictactoe_v3 or my_envs:Class"
         raise ConfigError(f"env.id={env_id!r} has several agents: expected module:name, for example {example}")
-    if module_name.split(".")[0] == "pettingzoo" and importlib.util.find_spec("pettingzoo") is None:
-        raise ConfigError(f'{env_id} needs pettingzoo, which is not installed: pip install "rookery[marl]"')
+    must_have(module_name, env_id)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # PettingZoo prefers its registry of ids, which is younger
         return _found(registry.import_module(module_name), name)

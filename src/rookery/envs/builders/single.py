@@ -17,6 +17,7 @@ from rookery.core.errors import ConfigError, EnvError, RookeryError
 from rookery.envs.adapters import accepts, adapted, makers_of, wanted_api
 from rookery.envs.config import EnvConfig, Wrappers
 from rookery.envs.faults import ERRORS, place
+from rookery.envs.packages import import_package, must_have
 from rookery.envs.tasks import chain, goals, no_velocity, probes
 from rookery.envs.wrappers import wrap
 
@@ -97,6 +98,7 @@ def target_of(env_id: str) -> Any:
     module_name, colon, name = env_id.partition(":")
     if not colon:
         return env_id
+    must_have(module_name, env_id)
     module = registry.import_module(module_name)
     if name not in gymnasium.registry:
         inner = inner_module(module, name)
@@ -133,10 +135,9 @@ def registered(env_id: str, config: EnvConfig, kwargs: dict[str, Any], index: in
     """What gymnasium makes of an id."""
     spec = copy.deepcopy(find_spec(env_id))
     spec.order_enforce = False  # our own boundary check is always on, and the vector env keeps the order
+    spec.kwargs |= kwargs  # here, for an env may have an argument max_episode_steps of its own
     limit = config.max_episode_steps
-    return build(
-        lambda: gymnasium.make(spec, max_episode_steps=limit, disable_env_checker=True, **kwargs), env_id, kwargs, index
-    )
+    return build(lambda: gymnasium.make(spec, max_episode_steps=limit, disable_env_checker=True), env_id, kwargs, index)
 
 
 def find_spec(env_id: str) -> Any:
@@ -146,9 +147,7 @@ def find_spec(env_id: str) -> Any:
     goals.register()
     chain.register()
     if env_id.startswith("ALE/"):
-        if importlib.util.find_spec("ale_py") is None:
-            raise ConfigError(f"{env_id} needs ale-py, which is not installed: {_EXTRAS['ale_py'][1]}")
-        ale_py = importlib.import_module("ale_py")
+        ale_py = import_package("ale_py", env_id)
         ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)  # no banner for every env
         gymnasium.register_envs(ale_py)
     if env_id not in gymnasium.registry:

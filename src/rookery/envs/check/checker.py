@@ -9,7 +9,10 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-from rookery.core.errors import RookeryError
+from rookery.core.config.check import Checker, InvalidConfig
+from rookery.core.config.layers import Layer, Merged
+from rookery.core.config.overrides import Overrides, as_texts, parse_overrides
+from rookery.core.errors import ConfigError, RookeryError
 from rookery.core.spec import describe, spec_of
 from rookery.envs.action_log import snapshot_layers
 from rookery.envs.actions import action_spec_of
@@ -17,12 +20,20 @@ from rookery.envs.adapters import FourTuple, adapted
 from rookery.envs.builders.single import single
 from rookery.envs.check.goals import check_goals
 from rookery.envs.check.multi import check_multi, speaks_for_several
-from rookery.envs.check.trial import Played, Report, Stop, play, trajectory
+from rookery.envs.check.trial import Played, Report, Stop, always_ended_at, play, trajectory
 from rookery.envs.closing import close_problem
 from rookery.envs.config import EnvConfig
 
 
-def check_env(target: Any, *, episodes: int = 5, seed: int = 0, max_steps: int = 1000, api: str = "auto") -> Report:
+def check_env(
+    target: Any,
+    *,
+    episodes: int = 5,
+    seed: int = 0,
+    max_steps: int = 1000,
+    api: str = "auto",
+    settings: Overrides = (),
+) -> Report:
     """Check an env against what Rookery relies on; the report says in sentences what to change.
 
     Args:
@@ -30,13 +41,15 @@ def check_env(target: Any, *, episodes: int = 5, seed: int = 0, max_steps: int =
         episodes: that are played, at random.
         seed: of resets and actions.
         max_steps: of each episode.
-        api: as `env.api`: auto, gymnasium, four, parallel, turns, dict.
+        api: as `env.api`: auto, gymnasium, four, parallel, turns, dict, tuple.
+        settings: further options of the env, `["env.teams.red=[a, b]"]` or `{"env.kwargs": {"size": 5}}`.
     """
     report = Report(_name(target))
-    if speaks_for_several(target, api):
-        return check_multi(target, report, episodes=episodes, seed=seed, max_steps=max_steps, api=api)
+    config = _config(target, api, settings)
+    if speaks_for_several(target, config.api):
+        return check_multi(target, report, config, episodes=episodes, seed=seed, max_steps=max_steps)
     try:
-        env, again = _made(target, api)
+        env, again = _made(target, config)
     except RookeryError as error:
         report.problems.append(str(error))
         return report
@@ -61,11 +74,23 @@ def _name(target: Any) -> str:
     return getattr(target, "__qualname__", None) or str(target)
 
 
-def _made(target: Any, api: str) -> tuple[gymnasium.Env, Callable[[], gymnasium.Env] | None]:
+def _config(target: Any, api: str, settings: Overrides) -> EnvConfig:
+    """The section `env`; all that is wrong with it at once."""
+    named = {"id": target if isinstance(target, str) else None} | ({} if api == "auto" else {"api": api})
+    layer = parse_overrides(as_texts(settings))
+    if others := [name for name in layer.tree if name != "env"]:
+        raise ConfigError(f"only an env is checked: expected options such as env.kwargs, got {', '.join(others)}")
+    checker = Checker(Merged([layer, Layer("argument", {"env": named})]))
+    config = checker.section("env", EnvConfig)
+    if checker.problems or not isinstance(config, EnvConfig):
+        raise InvalidConfig(checker.problems)
+    return config
+
+
+def _made(target: Any, config: EnvConfig) -> tuple[gymnasium.Env, Callable[[], gymnasium.Env] | None]:
     """(the env, how to make another one if that is known)."""
     if not isinstance(target, str) and not isinstance(target, type) and hasattr(target, "step"):
-        return adapted(target, api), None
-    config = EnvConfig(id=target if isinstance(target, str) else None, api=api)  # type: ignore[arg-type]
+        return adapted(target, config.api), None
     build = lambda: single(config, factory=None if isinstance(target, str) else target)  # noqa: E731
     return build(), build
 
@@ -105,10 +130,7 @@ def _check_ends(env: gymnasium.Env, report: Report, played: Played, max_steps: i
         report.warnings.append(f"{problem}: set env.max_episode_steps")
     same = len(set(played.lengths)) == 1 and len(played.lengths) >= 3 and played.lengths[0] >= 20
     if same and all(played.terminated) and not played.unended:
-        problem = f"every episode terminated after exactly {played.lengths[0]} steps"
-        report.warnings.append(
-            f"{problem}: if that is a time limit, return truncated=True instead, so that values are bootstrapped"
-        )
+        report.warnings.append(always_ended_at(played.lengths[0]))
 
 
 def _check_seeding(

@@ -17,15 +17,17 @@ import numpy as np
 from rookery.core import registry
 from rookery.core.errors import ConfigError, RookeryError
 from rookery.core.spec import describe
+from rookery.core.team import PRESENT, WORLD
 from rookery.core.tree import Tree, leaves, tree_take
 from rookery.envs.actions import legal_sample
 from rookery.envs.adapters import api_of, makers_of
-from rookery.envs.builders.multi import ENGINES, named, spoken, together
-from rookery.envs.check.trial import Report, generators
+from rookery.envs.builders.multi import ENGINES, around_agents, named, spoken, together
+from rookery.envs.check.trial import Report, always_ended_at, generators
 from rookery.envs.config import EnvConfig
 from rookery.envs.multi.env import MultiEnv, MultiStep
 
 _CYCLES = 200  # of PettingZoo's tests
+_TEAM_STEPS = 300  # of a team at random
 Build = Callable[[], Any]
 
 
@@ -44,25 +46,28 @@ def speaks_for_several(target: Any, api: str) -> bool:
     return bool(makers_of(entry)) if isinstance(entry, ModuleType) else several
 
 
-def check_multi(target: Any, report: Report, *, episodes: int, seed: int, max_steps: int, api: str) -> Report:
+def check_multi(target: Any, report: Report, config: EnvConfig, *, episodes: int, seed: int, max_steps: int) -> Report:
     """Check an id, a class, a factory or an env; every episode is played at random for at most `max_steps` env
-    steps."""
+    steps. `config.teams` are looked at as well."""
     is_env = not isinstance(target, str | type) and hasattr(target, "step")
-    config = EnvConfig(id=target if isinstance(target, str) else None, api=api)  # type: ignore[arg-type]
     factory = None if isinstance(target, str) else target
     build: Build = lambda: target if is_env else together(config, factory=factory)  # noqa: E731
+    own: dict[str, Any] = {"max_episode_steps": config.max_episode_steps, "wrappers": around_agents(config, "eval")}
     try:
         env = build()
-        api = spoken(env, api)
+        api = spoken(env, config.api)
         if api_of(env) is not None and not is_env:  # an env that somebody holds is not theirs to change
             _ask_pettingzoo(env, api, report)
         before = generators()
-        envs = [ENGINES[api]([build()], lambda i, e: seed + e, name=report.name) for _ in range(1 if is_env else 2)]
+        own |= {"seed_of": lambda i, e: seed + e, "name": report.name}
+        envs = [ENGINES[api]([build()], **own) for _ in range(1 if is_env else 2)]
         _facts(envs[0], api, report)
         moments, actions = _play(envs[0], report, episodes, max_steps)
         _check_seeding(envs, moments, actions, report)
-        for engine in envs:
-            engine.close()
+        if config.teams:
+            _check_teams(ENGINES[api]([build()], **own, teams=config.teams, world=config.world), report)
+        for each in envs:
+            each.close()
         if generators() != before:
             problem = "it draws from a global random generator (random or np.random): own one, seeded in reset"
             report.problems.append(problem)
@@ -75,7 +80,11 @@ def _facts(env: MultiEnv, api: str, report: Report) -> None:
     report.facts["api"] = api
     report.facts["agents"] = list(env.agents)
     for agent in env.agents:
-        report.facts[agent] = f"observes {describe(env.obs_spec[agent])}, acts {describe(env.action_spec[agent])}"
+        report.facts[agent] = _spaces(env, agent)
+
+
+def _spaces(env: MultiEnv, agent: str) -> str:
+    return f"observes {describe(env.obs_spec[agent])}, acts {describe(env.action_spec[agent])}"
 
 
 def _ask_pettingzoo(env: Any, api: str, report: Report) -> None:
@@ -106,12 +115,14 @@ def _play(env: MultiEnv, report: Report, episodes: int, max_steps: int) -> tuple
     moments, actions = [_bytes(env)], []
     start, steps, left = time.perf_counter(), 0, max_steps
     rows = dict.fromkeys(env.agents, 0)
+    cut = False  # some episode
     while len(ends) < episodes and left:
         action = {agent: _sample(env, agent) for agent, acting in env.acting.items() if acting[0]}
         out = env.step(action)
         steps, left = steps + 1, left - 1
         for agent, step in out.agents.items():
             rows[agent] += int(step.valid[0])
+            cut = cut or bool(step.truncated[0])
         if not ends:
             actions.append(action)
             moments.append(_moment(env, out))
@@ -121,6 +132,9 @@ def _play(env: MultiEnv, report: Report, episodes: int, max_steps: int) -> tuple
     report.facts["episode_lengths"] = [end.length for end in ends]
     report.facts["rows"] = rows
     _check_ends(report, ends, rows, max_steps if not left else None)
+    lengths = {end.length for end in ends}
+    if len(ends) >= 3 and len(lengths) == 1 and min(lengths) >= 20 and not cut:
+        report.warnings.append(always_ended_at(min(lengths)))
     return moments, actions
 
 
@@ -168,6 +182,30 @@ def _check_seeding(
         report.warnings.append(
             f"{problem}. Let reset(seed=…) start a generator, draw only from it, set all state in reset"
         )
+
+
+def _check_teams(env: MultiEnv, report: Report) -> None:
+    """A few hundred random steps of `env.teams`; what a mixer or central critic would see of the world."""
+    env.reset()
+    teams = [agent for agent, spec in env.obs_spec.items() if isinstance(spec, dict) and PRESENT in spec]
+    present = {team: np.zeros(env.obs_spec[team][PRESENT].shape, bool) for team in teams}
+    worlds: set[bytes] = set()
+    for _ in range(_TEAM_STEPS):
+        for team in (team for team in teams if env.acting[team][0]):
+            present[team] |= env.obs[team][PRESENT][0].astype(bool)
+            worlds.add(np.asarray(env.obs[team].get(WORLD, 0)).tobytes())
+        env.step({agent: _sample(env, agent) for agent, acting in env.acting.items() if acting[0]})
+    for team in teams:
+        state = WORLD in env.obs_spec[team]
+        report.facts[team] = f"{_spaces(env, team)}, world: {'state()' if state else 'what its members see'}"
+        if idle := [k for k, there in enumerate(present[team]) if not there]:
+            report.warnings.append(f"members {idle} of team {team!r} never had to act in {_TEAM_STEPS} random steps")
+        if state and len(worlds) == 1:
+            report.warnings.append(
+                f"state() was the same in {_TEAM_STEPS} random steps: a mixer learns nothing from it. Return the state "
+                "of the env, or set env.world=joined"
+            )
+    env.close()
 
 
 def _moment(env: MultiEnv, out: MultiStep) -> bytes:

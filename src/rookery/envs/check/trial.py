@@ -173,6 +173,12 @@ def trajectory(env: gymnasium.Env, seed: int, actions: list[Any] | None, limit: 
     return moments, taken
 
 
+def always_ended_at(length: int) -> str:
+    """The warning about a time limit that is called an end."""
+    problem = f"every episode terminated after exactly {length} steps"
+    return f"{problem}: if that is a time limit, return truncated=True instead, so that values are bootstrapped"
+
+
 def generators() -> tuple[Any, ...]:
     """The state of the global generators, which an env must not touch."""
     state = np.random.get_state(legacy=False)["state"]  # noqa: NPY002  # only looked at

@@ -7,8 +7,6 @@ and ended envs are reset at once.
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
 import warnings
 from typing import Any
 
@@ -18,7 +16,9 @@ from gymnasium.vector import AutoresetMode
 
 from rookery.core.errors import ConfigError
 from rookery.core.registry import did_you_mean
+from rookery.envs.packages import import_package
 
+_WHO = "env.engine=envpool"
 _OURS = ("env_id", "players", "elapsed_step")  # infos that say nothing about the task
 
 
@@ -28,8 +28,8 @@ class Pool(gymnasium.vector.VectorEnv):
     metadata = {"autoreset_mode": AutoresetMode.DISABLED}
 
     def __init__(self, env_id: str, num: int, *, seed: int, limit: int | None = None, kwargs: dict[str, Any]):
-        self._library = _library()
-        self._id, self._seed, self.num_envs = _known(env_id, self._library), seed, num
+        self._id, self._seed, self.num_envs = known(env_id), seed, num
+        self._library = import_package("envpool", _WHO)
         self._kwargs = dict(kwargs)
         defaults = self._library.make_spec(self._id).config._asdict()
         if "stack_num" in defaults:
@@ -78,18 +78,13 @@ class Pool(gymnasium.vector.VectorEnv):
         return pool
 
 
-def _library() -> Any:
-    if importlib.util.find_spec("envpool") is None:
-        raise ConfigError('env.engine=envpool needs envpool, which is not installed: pip install "rookery[envpool]"')
-    return importlib.import_module("envpool")
-
-
-def _known(env_id: str, library: Any) -> str:
-    known = library.list_all_envs()
-    if env_id in known:
+def known(env_id: str) -> str:
+    """The id, if it is one of EnvPool's."""
+    ids = import_package("envpool", _WHO).list_all_envs()
+    if env_id in ids:
         return env_id
     short = env_id.rpartition("/")[2]
-    hint = f" EnvPool calls it {short!r}: env.id={short}" if short in known else did_you_mean(env_id, known)
+    hint = f" EnvPool calls it {short!r}: env.id={short}" if short in ids else did_you_mean(env_id, ids)
     raise ConfigError(f"env.engine=envpool: EnvPool has no env {env_id!r}.{hint or ' Use env.engine=gymnasium'}")
 
 

@@ -236,11 +236,12 @@ def _pool(config: Config) -> Iterator[str]:
 def _env(config: Config) -> Iterator[str]:
     """The env must be known before a folder is made for the run; whether it can be built is seen when it is."""
     from rookery.envs.builders.single import find_spec
+    from rookery.envs.engines.envpool import known
 
     name = config.env.id
     if name is None or ":" in name or name in registry.names("env"):
         return
     try:
-        find_spec(name)
+        (known if config.env.engine == "envpool" else find_spec)(name)
     except ConfigError as error:
         yield f"env.id: {error}"

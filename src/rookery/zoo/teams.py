@@ -1,0 +1,78 @@
+"""Tasks of teams, learnt by mixing values: matrix games, MPE, foraging, warehouses (extra `marl`), SMAX (extra `smax`).
+
+In matrix games everything is tried at random to the end, so that what is learnt tells what the mixer can say, not what
+was found. The arguments of all envs are stated: returns of MPE's forks are not comparable.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rookery.zoo.common import falling
+
+
+def _matrix(game: str, algo: str, steps: int) -> dict[str, Any]:
+    members = {"team": {"members": ["a", "b"], "reward": "mean"}}  # both are paid the whole entry
+    return {
+        "algo": {"name": algo, "gamma": 0.99, "lr": 5e-4, "target_every": 100, "epsilon": 1.0},
+        "env": {"id": f"rookery/{game}-v0", "api": "parallel", "teams": members, "num": 8},
+        "store": {"capacity": 10_000, "batch_size": 64, "min_fill": 256, "updates_per_step": 0.25},
+        "train": {"max_steps": steps},
+        "eval": {"every_steps": 1_000, "episodes": 5},
+        "learning": {"mode": "eager"},
+    }
+
+
+TWO_STEP_QMIX, TWO_STEP_VDN = (_matrix("TwoStep", algo, 10_000) for algo in ("qmix", "vdn"))
+CLIMBING_QMIX, CLIMBING_VDN = (_matrix("Climbing", algo, 20_000) for algo in ("qmix", "vdn"))
+PENALTY_QMIX, PENALTY_VDN = (_matrix("Penalty", algo, 20_000) for algo in ("qmix", "vdn"))
+
+# With local_ratio 0 everybody is paid the same: the team's mean is the return of one agent.
+_SPREAD = {
+    "id": "mpe2:simple_spread_v3",
+    "api": "parallel",
+    "kwargs": {"N": 3, "local_ratio": 0.0, "max_cycles": 25, "continuous_actions": False},
+    "teams": {"team": {"members": ["agent_*"], "reward": "mean"}},
+}
+# Foraging and warehouses call their time limit an end of the task: they get one that they never reach, ours truncates.
+_GRID = {"api": "tuple", "teams": {"team": {"members": ["agent_*"], "reward": "sum"}}}
+_FORAGING = _GRID | {  # all food together is worth 1
+    "id": "lbforaging:Foraging-8x8-2p-2f-coop-v3",
+    "kwargs": {"max_episode_steps": 51},
+    "max_episode_steps": 50,
+}
+_WAREHOUSE = _GRID | {  # 1 for every shelf that is brought
+    "id": "rware:rware-tiny-2ag-v2",
+    "kwargs": {"max_steps": None},
+    "max_episode_steps": 500,
+}
+_SMAX_3M = {  # a victory is worth 2; all are paid alike
+    "id": "rookery/SMAX-v0",
+    "api": "parallel",
+    "kwargs": {"scenario": "3m", "max_steps": 100},
+    "teams": {"team": {"members": ["ally_*"], "reward": "mean"}},
+}
+
+
+def _mixing(algo: str, env: dict[str, Any], steps: int, gamma: float = 0.99) -> dict[str, Any]:
+    return {
+        "algo": {
+            "name": algo,
+            "gamma": gamma,
+            "lr": falling(5e-4),  # this and the slow target: with neither, values in spread ran off to far above 0
+            "n_step": 3,
+            "target_every": 1,
+            "tau": 0.01,
+            "epsilon": {"kind": "linear", "start": 1.0, "end": 0.05, "steps": steps // 4},
+        },
+        "env": env | {"num": 16},
+        "store": {"capacity": 200_000, "batch_size": 128, "min_fill": 2_000, "updates_per_step": 0.125},
+        "train": {"max_steps": steps},
+        "eval": {"every_steps": steps // 20, "episodes": 20},
+    }
+
+
+SPREAD_QMIX, SPREAD_VDN = (_mixing(algo, _SPREAD, 200_000, gamma=0.95) for algo in ("qmix", "vdn"))
+LBF_QMIX, LBF_VDN = (_mixing(algo, _FORAGING, 1_000_000) for algo in ("qmix", "vdn"))
+RWARE_QMIX, RWARE_VDN = (_mixing(algo, _WAREHOUSE, 2_000_000) for algo in ("qmix", "vdn"))
+SMAX_3M_QMIX, SMAX_3M_VDN = (_mixing(algo, _SMAX_3M, 500_000) for algo in ("qmix", "vdn"))
