@@ -28,7 +28,7 @@ $(STAMP): pyproject.toml constraints.txt
 train: $(STAMP)  ## train the default preset, with a live view
 	@$(BIN)/rookery train cartpole-ppo
 
-# Slow tests wait for other processes a third of their time, so there are three workers for two cores.
+# Slow tests wait for other processes a third of their time, so there are four workers for two cores.
 # Each part says its name first, so that a log tells where it is. A part that needs what a machine may lack (a browser, EGL) is
 # to say so in its line; today none does.
 check: $(STAMP)  ## the fast tests, and beside them format, lint, types, import rules
@@ -46,12 +46,12 @@ fast: $(STAMP)   ## the fast tests alone
 
 test: check     ## everything that CI runs
 	@echo "== slow tests (kills, faults, learning, pools, compiled updates, pages and examples)"
-	@$(PYTEST) -n 3 -m "slow and not matrix" tests
+	@$(PYTEST) -n 4 -m "slow and not matrix" tests
 
 test-all: check ## the full matrix, with the extras it needs
 	@$(PIP) -e ".[dev,envpool,robotics]"
 	@echo "== slow tests and the full matrix"
-	@$(PYTEST) -n 3 -m "slow or matrix" tests
+	@$(PYTEST) -n 4 -m "slow or matrix" tests
 
 learn: $(STAMP) ## the learning gates: all seeds of the gold presets (hours)
 	$(BIN)/python bench/learn.py

@@ -16,6 +16,7 @@ EXAMPLES = {  # file → what its output must contain
     "trainer_loop.py": ["train.max_steps=4096 reached", "ac.value"],
     "two_players.py": ["greedy, both together: 10.0", "beside a frozen thinker: {'thinker': 5.0, 'doer': 5.0}"],
     "own_algorithm.py": ["train.max_steps=1500 reached", "run: "],
+    "hierarchy.py": ["greedy: the planner finds the treasure in 100% of the episodes"],
     "load_policy.py": ["one episode in a plain loop:"],
 }
 

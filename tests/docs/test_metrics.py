@@ -33,6 +33,9 @@ TINY |= {
 _BOX = ["env.id=Pendulum-v1", "train.max_steps=300", "store.min_fill=256", "algo.warmup=100", "model.hidden=[16]"]
 TINY |= dict.fromkeys(("ddpg", "td3", "redq", "tqc", "crossq"), _BOX)
 TINY["sac-discrete"] = ["env.id=CartPole-v1", "train.max_steps=600", "store.min_fill=256", "model.hidden=[16]"]
+_TEAM = ["env.id=rookery/TwoStep-v0", "env.api=parallel", "train.max_steps=600"]
+_REPLAYED = [*_TEAM, "store.min_fill=256"]
+TINY |= dict.fromkeys(("vdn", "qmix", "collaq", "maddpg", "atoc"), _REPLAYED) | {"coma": _TEAM}
 ALWAYS = [
     "log.every_steps=100",
     "eval.every_steps=200",

@@ -82,15 +82,17 @@ class Algorithm:
                 f"algo.name={self.name} learns a team, but it sits for a single agent, which sees "
                 f"{describe(self.obs_spec)}. Name the team's members in env.teams, e.g. env.teams.team='*' for all."
             )
+        if getattr(self.model, "normalise_obs", False):
+            problem = f"model.normalise_obs=true is for single agents, but algo.name={self.name} learns a team."
+            raise ConfigError(f"{problem} Scale what its members see in the env.")
         return team
 
     def _check_memory(self) -> None:
         core = getattr(self.model, "core", None)
         if core is not None and self.recurrent == "no":
+            able = remembering(kind_of(self.action_spec), self.sits)
             problem = f"model.core is set, but algo.name={self.name} does not learn from sequences."
-            raise ConfigError(
-                f"{problem} Use {remembering(kind_of(self.action_spec), self.sits)}, or remove model.core."
-            )
+            raise ConfigError(f"{problem} Use {able}, or remove model.core.")
         if core is None and self.recurrent == "must":
             raise ConfigError(
                 f"algo.name={self.name} needs a memory: set model.core, e.g. model.core.kind=lstm model.core.size=64."

@@ -125,8 +125,11 @@ def observation_of(obs: Tree) -> Tree:
 
 
 def observe(module: nn.Module, obs: Tree) -> None:
-    """Show raw observations [N, …], with or without action mask, to every normaliser inside a network."""
-    seen = observation_of(obs)
-    for part in module.modules():
-        if isinstance(part, NormaliseObs):
-            part.observe(seen)
+    """Show raw observations [N, …], with or without action mask, to every normaliser inside a network. A module whose
+    parts see different things of them says so: `sees(obs)` gives (part, what it sees)."""
+    if isinstance(module, NormaliseObs):
+        module.observe(observation_of(obs))
+        return
+    sees: Any = getattr(module, "sees", None)
+    for part, seen in [(child, obs) for child in module.children()] if sees is None else sees(obs):
+        observe(part, seen)

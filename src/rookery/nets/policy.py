@@ -183,6 +183,10 @@ class ActorCritic(nn.Module):
         """What the policy sees."""
         return {key: part for key, part in obs.items() if key != WORLD} if self.central else obs
 
+    def sees(self, obs: Tree) -> list[tuple[nn.Module, Tree]]:
+        """Which part sees what, for normalisers."""
+        return [(self.encoder, self._own(obs)), *([] if self.critic is None else [(self.critic, obs)])]
+
     def forward(self, obs: Tree) -> tuple[dict[str, Tensor], Tensor]:
         features = self.encoder(self._own(obs))
         judged = features if self.critic is None else self.critic(obs)

@@ -400,9 +400,11 @@ class Trainer(Rounds):
         self._seen = set(run["seen"])
         if not (run["stop"] is None or isinstance(run["stop"], dict)) or not isinstance(run["seen"], list):
             raise TypeError(f"run/stop is {run['stop']!r}, run/seen {run['seen']!r}")
+        if not isinstance(run["rests"], list) or not set(run["rests"]) <= set(self.players):
+            raise TypeError(f"run/rests is {run['rests']!r}")
         for name, player in self.players.items():
             player.knob_values = dict(run["knobs"][name])
-            player.rests = name in run.get("rests", ())
+            player.rests = name in run["rests"]
             player.gaps = {int(w) for w in (*run["gaps"][name], *state["pool"].get("ahead", ()))}
         reason, closed = run["reason"] or "", self.closed_at == self.steps
         # not closed yet: whatever ended it still counts; closed: a goal stays reached, unless there are others now

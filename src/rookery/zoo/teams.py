@@ -1,4 +1,4 @@
-"""Tasks of teams, learnt by mixing values: matrix games, MPE, foraging, warehouses (extra `marl`), SMAX (extra `smax`).
+"""Tasks of teams: matrix games and probes, MPE, foraging, warehouses (extra `marl`), SMAX (extra `smax`).
 
 In matrix games everything is tried at random to the end, so that what is learnt tells what the mixer can say, not what
 was found. The arguments of all envs are stated: returns of MPE's forks are not comparable.
@@ -78,3 +78,44 @@ SPREAD_QMIX, SPREAD_VDN = (_mixing(algo, _SPREAD, 200_000, gamma=0.95) for algo 
 LBF_QMIX, LBF_VDN = (_mixing(algo, _FORAGING, 1_000_000) for algo in ("qmix", "vdn"))
 RWARE_QMIX, RWARE_VDN = (_mixing(algo, _WAREHOUSE, 2_000_000) for algo in ("qmix", "vdn"))
 SMAX_3M_QMIX, SMAX_3M_VDN = (_mixing(algo, _SMAX_3M, 500_000) for algo in ("qmix", "vdn"))
+
+
+def _probe(game: str, algo: dict[str, Any], steps: int, envs: int, hidden: int, **kwargs: Any) -> dict[str, Any]:
+    env = {"id": f"rookery/{game}-v0", "api": "parallel", "kwargs": kwargs, "num": envs}
+    return {
+        "algo": algo,
+        "env": env | {"teams": {"team": {"members": ["*"], "reward": "mean"}}},
+        "model": {"hidden": [hidden]},
+        "train": {"max_steps": steps},
+        "eval": {"every_steps": steps // 4, "episodes": 40, "num": 8},
+        "learning": {"mode": "eager"},
+    }
+
+
+_SMALL = {"store": {"capacity": 4_000, "min_fill": 64, "batch_size": 64, "updates_per_step": 0.5}}
+_CRITICS = {"lr": 0.01, "policy_lr": 0.005, "tau": 0.05, "noise": 0.3, "warmup": 100}
+_COMA = {"name": "coma", "lr": 0.01, "critic_lr": 0.03, "optimiser": "adam", "rollout": 8, "target_every": 10}
+_COLLAQ = {"name": "collaq", "attention": 8, "lr": 0.01, "target_every": 20, "epsilon": 1.0, "embed": 8, "hyper": 16}
+CREDIT_COMA = _probe("Credit", {**_COMA, "entropy_bonus": 0.1, "shared": False}, 6_400, 8, 16)
+SUMMING_MADDPG = _SMALL | _probe("Summing", {"name": "maddpg", **_CRITICS}, 1_600, 2, 32)
+WHISPER_ATOC = _SMALL | _probe("Whisper", {"name": "atoc", "channel": 8, **_CRITICS}, 800, 2, 32, continuous=True)
+WHISPER_COLLAQ = _SMALL | _probe("Whisper", _COLLAQ, 1_200, 2, 16, continuous=False)
+
+_ALONE = {key: value for key, value in _SPREAD.items() if key != "teams"}  # one network, but each agent by itself
+SPREAD_MAPPO = {
+    "algo": {
+        "name": "ppo",
+        "critic": "world",
+        "normalise_value": True,
+        "gamma": 0.95,
+        "lr": 7e-4,
+        "rollout": 25,
+        "epochs": 10,
+        "minibatches": 1,
+        "entropy_bonus": 0.01,
+        "max_grad_norm": 10.0,
+    },
+    "env": _ALONE | {"num": 64, "ids": True},
+    "train": {"max_steps": 500_000},
+    "eval": {"every_steps": 50_000, "episodes": 20},
+}

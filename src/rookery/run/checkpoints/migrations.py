@@ -58,7 +58,16 @@ def to_complete(state: dict[str, Any]) -> dict[str, Any]:
     state = dict(state)
     run, players = state["run"], state["players"]
     gaps = {name: [] for name in players} | run.get("gaps", {})
-    state["run"] = {"seating": {}, "added": {}, "owed": [], "record": {}, "stop": None, "seen": [], **run, "gaps": gaps}
+    begin: dict[str, Any] = {
+        "seating": {},
+        "added": {},
+        "owed": [],
+        "rests": [],
+        "record": {},
+        "stop": None,
+        "seen": [],
+    }
+    state["run"] = {**begin, **run, "gaps": gaps}
     if "callbacks" in state:
         state["callbacks"] = {"heard": {}, **state["callbacks"]}
     state["players"] = {name: {part: _complete(saved) for part, saved in own.items()} for name, own in players.items()}
