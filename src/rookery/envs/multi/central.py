@@ -89,7 +89,9 @@ class Central(ApiAdapter):
             if agent in timestep.terminated:
                 self._world[k], self._world[slot.at] = 0.0, 0.0
 
-    def _seen(self, agent: str, obs: Any, world: Any) -> dict[str, Any]:
+    def _seen(self, agent: str, obs: Any, world: Any) -> Any:
+        if not self._who[agent] and agent not in self._central:
+            return obs
         own = dict(obs) if isinstance(obs, dict) else {OWN: obs}
         own |= self._who[agent]
         if agent in self._central:
@@ -123,6 +125,8 @@ class _Slot:
 
 
 def _with(space: spaces.Space, more: dict[str, spaces.Space]) -> spaces.Space:
+    if not more:
+        return space
     own = dict(space.spaces) if isinstance(space, spaces.Dict) else {OWN: space}
     if taken := [key for key in more if key in own]:
         raise ConfigError(f"the observation has an entry {taken[0]!r} of its own, which would be hidden: rename it.")
