@@ -24,8 +24,8 @@ def env_of(config: Config) -> EnvConfig:
     one = {name: team for name, team in _teams(config).items() if _one(config, name)}
     if one and section.stack > 1:
         raise ConfigError(
-            f"env.stack={section.stack} stacks what single agents see, but {next(iter(one))!r} is a team. Set env.stack=1 "
-            "and stack in the env, or give its members a memory (model.core)."
+            f"env.stack={section.stack} stacks what single agents see, but {next(iter(one))!r} is a team. Set "
+            "env.stack=1 and stack in the env, or give its members a memory (model.core)."
         )
     return section.model_copy(update={"teams": one})
 
