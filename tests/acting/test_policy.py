@@ -134,7 +134,7 @@ def test_first_has_one_entry_per_observation():
 
 # --- what can be seen ---
 
-ALGOS = registry.names("algo")
+ALGOS = [name for name in registry.names("algo") if registry.lookup("algo", name).sits == "agent"]
 
 
 @pytest.mark.parametrize("name", slow_but(ALGOS, "dqn", "ppo", "sac", "r2d2"))
@@ -262,3 +262,20 @@ def test_noise_of_noisy_layers_is_not_in_the_module():
     obs = np.eye(4, dtype=np.float32)
     q = policy.module()(torch.from_numpy(obs))["q"].detach().numpy()
     np.testing.assert_allclose(q, policy.values(obs), rtol=1e-5, atol=1e-6)
+
+
+TEAM = spaces.Dict(
+    {"agents": spaces.Box(-1, 1, (2, 3)), "present": spaces.MultiBinary(2), "world": spaces.Box(-1, 1, (4,))}
+)
+TEAMS = [name for name in registry.names("algo") if registry.lookup("algo", name).sits == "team"]
+
+
+@pytest.mark.parametrize("name", TEAMS)
+def test_a_policy_of_a_team_acts_for_all_members_and_needs_no_world(name):
+    policy = policy_of(name, TEAM, spaces.MultiDiscrete([2, 3]))
+    seen = {"agents": np.zeros((5, 2, 3), np.float32), "present": np.ones((5, 2), np.int8)}
+    action = policy(seen).action
+    assert action.shape == (5, 2)
+    assert (action >= 0).all()
+    assert (action < [2, 3]).all()
+    assert policy(seen | {"world": np.zeros((5, 4), np.float32)}).action.tolist() == action.tolist()

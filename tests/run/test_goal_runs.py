@@ -169,7 +169,7 @@ def test_options_that_do_not_fit_are_named(more, told):
 
 def test_an_on_policy_algorithm_has_no_hindsight_and_is_told_who_has():
     with pytest.raises(
-        ConfigError, match=r"store\.hindsight: unknown key .*for c51, .*, dqn, .*sac.* or tqc, not for ppo"
+        ConfigError, match=r"store\.hindsight: unknown key .*for .*c51, .*, dqn, .*sac.*tqc.*, not for ppo"
     ) as told:
         load_config(algo="ppo", env="rookery/BitFlip-v0", overrides=["store.hindsight.k=4"])
     assert "r2d2" not in str(told.value)  # which learns from sequences
