@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from algos.team_batches import CHOICES, absent_changed, replay_rows, same_after, seen_by, team_sequences
+from algos.team_batches import CHOICES, replay_rows, seen_by, team_sequences
 from algos.test_updates import learner
 from rookery.algos.collaq import CollaQ, CollaQConfig
 from rookery.core.errors import ConfigError
@@ -79,13 +79,6 @@ def test_with_slices_each_acts_by_what_it_sees_and_alone_means_zeros_there():
 def test_slices_beyond_what_is_seen_are_refused():
     with pytest.raises(ConfigError, match=r"algo\.others=\[\[2, 5\]\] must be \[start, stop\] of numbers"):
         made(others=[[2, 5]]).networks()
-
-
-@pytest.mark.parametrize("name", CASES)
-def test_whoever_is_absent_changes_nothing(name):
-    make, batch_of = CASES[name]
-    batch = batch_of(0)
-    assert same_after(make, (batch, absent_changed(batch)), learner)
 
 
 def test_a_step_with_memory_gives_what_a_sequence_gives():

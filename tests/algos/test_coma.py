@@ -7,14 +7,15 @@ import pytest
 import torch
 from gymnasium import spaces
 
-from algos.team_batches import CHOICES, VECTORS, absent_changed, same_after, seen_by, team_rollout
+from algos.team_batches import CHOICES, VECTORS, seen_by, team_rollout
 from algos.test_updates import learner
 from rookery.algos.coma import COMA, COMAConfig, counterfactual
-from rookery.algos.teams import of_others, one_hot, side_by_side
+from rookery.algos.teams import of_others, side_by_side
 from rookery.core.errors import ConfigError
 from rookery.core.spec import spec_of
 from rookery.learning.compiled.build import trace
 from rookery.nets import ModelConfig
+from rookery.nets.encoders import OneHot
 from rookery.run.config.resolve import load_config
 
 SMALL = ModelConfig(hidden=(8,))
@@ -48,7 +49,7 @@ def test_the_advantage_by_hand():
 
 
 def test_each_member_is_told_what_the_others_do():
-    told = of_others(one_hot(torch.tensor([1, 0]), 2))
+    told = of_others(OneHot(2)(torch.tensor([1, 0])))
     assert told.tolist() == [[[0, 0], [1, 0]], [[0, 1], [0, 0]]]
     assert side_by_side(torch.arange(6.0).reshape(2, 3), (3, 2)).tolist() == [0, 1, 2, 3, 4]
 
@@ -118,13 +119,6 @@ def test_the_value_of_a_row_is_that_of_the_members_who_are_present():
         for net, q in zip(target.frozen.members.networks, (8.0, 2.0)):
             net.head.bias.detach().fill_(q)
         assert it.prepare(pair([0.0], present))["target"].tolist() == pytest.approx([0.5 * following])
-
-
-@pytest.mark.parametrize("name", CASES)
-def test_whoever_is_absent_changes_nothing(name):
-    make, batch_of = CASES[name]
-    batch = batch_of(0)
-    assert same_after(make, (batch, absent_changed(batch)), learner)
 
 
 @pytest.mark.parametrize("name", CASES)

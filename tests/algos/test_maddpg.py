@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from algos.team_batches import CHOICES, SIZES, VECTORS, absent_changed, replay_rows, same_after, seen_by
+from algos.team_batches import CHOICES, SIZES, VECTORS, replay_rows, seen_by
 from algos.test_updates import learner
 from rookery.algos.atoc import ATOC, ATOCConfig
 from rookery.algos.maddpg import MADDPG, MADDPGConfig, soft_choice
@@ -90,13 +90,6 @@ def test_a_terminated_step_bootstraps_nothing_and_absent_members_are_in_no_mean(
     assert out.metrics["critic/loss"] == pytest.approx(1.25)
     assert out.arrays["priority"].tolist() == [2.0]
     assert out.metrics["policy/loss"] == pytest.approx(-1.0)
-
-
-@pytest.mark.parametrize("name", CASES)
-def test_whoever_is_absent_changes_nothing(name):
-    make, batch_of = CASES[name]
-    batch = batch_of(0)
-    assert same_after(make, (batch, absent_changed(batch)), learner)
 
 
 @pytest.mark.parametrize("name", CASES)

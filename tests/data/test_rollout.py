@@ -54,7 +54,7 @@ def expected(chunks: list[Chunk], start: int, stop: int) -> dict[str, torch.Tens
     return {name: torch.from_numpy(value) for name, value in out.items()}
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.integers(0, 10**6), st.integers(1, 6), st.integers(1, 3), st.data())
 def test_any_cutting_and_order_of_chunks_gives_the_same_batches(
     seed: int, rows: int, collectors: int, data: st.DataObject

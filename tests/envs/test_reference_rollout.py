@@ -39,7 +39,7 @@ def build(scripts, reuse):
 
 
 @pytest.mark.slow
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.lists(SCRIPTS, min_size=1, max_size=3), CALLS, st.booleans(), st.integers(0, 25))
 def test_vector_steps_equal_the_slow_reference_with_limits_and_a_restore_in_the_middle(
     scripts, calls, reuse, restore_at

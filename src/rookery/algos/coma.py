@@ -24,7 +24,7 @@ from torch import Tensor, nn
 
 from rookery.acting.rules import Rule, rule_for
 from rookery.algos.base import AlgoConfig, Algorithm, Positive, Share
-from rookery.algos.teams import of_others, one_hot, over_members, side_by_side, world_problem
+from rookery.algos.teams import of_others, over_members, side_by_side, world_problem
 from rookery.core.schedule import Schedule
 from rookery.core.team import PRESENT
 from rookery.core.tree import Tree, tree_take
@@ -36,6 +36,7 @@ from rookery.learning.learner import Learner, Outputs
 from rookery.learning.optim import GradConfig, Optimiser, RMSprop
 from rookery.learning.update_types import UpdateBatch, UpdateState
 from rookery.nets import QNetwork
+from rookery.nets.encoders import OneHot
 from rookery.nets.teams import Central, Members, team_memory
 
 
@@ -159,7 +160,7 @@ class COMA(Algorithm):
 
     def _told(self, action: Tensor) -> Tensor:
         """What the others do, for each member."""
-        return of_others(one_hot(action, self.choices.most))
+        return of_others(OneHot(self.choices.most)(action))
 
     def _decide(self, policy: Any, obs: Tree, state: Any) -> tuple[Tensor, Any]:
         """Logits [..., G, A] of one observation, and the next state."""

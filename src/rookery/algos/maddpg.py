@@ -26,7 +26,7 @@ from torch import Tensor, nn
 from rookery.acting.noise import GaussianNoise
 from rookery.acting.rules import Rule, rule_for
 from rookery.algos.base import AlgoConfig, Algorithm, Positive, Share
-from rookery.algos.teams import one_hot, over_members, side_by_side, with_own, world_problem
+from rookery.algos.teams import over_members, side_by_side, with_own, world_problem
 from rookery.core.schedule import Schedule
 from rookery.core.team import PRESENT
 from rookery.core.tree import Tree
@@ -35,6 +35,7 @@ from rookery.equations.value import mean_valid, squared
 from rookery.learning.optim import Adam, GradConfig, Optimiser
 from rookery.learning.update_types import UpdateBatch, UpdateState
 from rookery.nets import DeterministicPolicy, QNetwork
+from rookery.nets.encoders import OneHot
 from rookery.nets.teams import Central, Members
 
 
@@ -66,7 +67,7 @@ def soft_choice(logits: Tensor, uniform: Tensor, temperature: float) -> Tensor:
     """One-hot draws [..., A] with the gradient of soft ones, from numbers in [0, 1) of the same shape."""
     noise = -torch.log(-torch.log(uniform.clamp(min=1e-20)))
     soft = ((logits + noise) / temperature).softmax(-1)
-    return one_hot(soft.argmax(-1), logits.shape[-1]) + soft - soft.detach()
+    return OneHot(logits.shape[-1])(soft.argmax(-1)) + soft - soft.detach()
 
 
 class MADDPG(Algorithm):
@@ -130,7 +131,7 @@ class MADDPG(Algorithm):
 
     def update(self, s: UpdateState, b: UpdateBatch) -> dict[str, Tensor]:
         c, there = self.config, b.obs[PRESENT]
-        action = one_hot(b.action, self.width) if self.chooses else b.action
+        action = OneHot(self.width)(b.action) if self.chooses else b.action
         taken = action.reshape(*there.shape, self.width)
         y = self._target(s, b)
 

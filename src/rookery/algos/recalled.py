@@ -42,7 +42,8 @@ class Learnt:
         self._b, self._burn_in, self._stored = b, c.burn_in, c.stored_state
 
     def __getattr__(self, name: str) -> Tree:
-        return tree_take(getattr(self._b, name), slice(self._burn_in, None))
+        rows = vars(self)[name] = tree_take(getattr(self._b, name), slice(self._burn_in, None))  # cut once
+        return rows
 
     def start(self, net: Any) -> Tree:
         """What a network remembers before the first of them: recorded when acting, then burnt in."""

@@ -14,11 +14,6 @@ from rookery.core.team import PRESENT
 from rookery.core.tree import Tree
 
 
-def one_hot(action: Tensor, choices: int) -> Tensor:
-    """[...] → [..., choices]."""
-    return (action.unsqueeze(-1) == torch.arange(choices, device=action.device)).float()
-
-
 def side_by_side(x: Tensor, sizes: tuple[int, ...]) -> Tensor:
     """[..., G, A] → [..., Σ sizes]: the real choices of every member, as rules want logits."""
     return torch.cat([x[..., k, :n] for k, n in enumerate(sizes)], -1)

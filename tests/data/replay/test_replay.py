@@ -84,7 +84,7 @@ def test_every_transition_equals_the_slow_reference_over_thousands_of_chunks(
             agree(replay, reference, gamma, n, stack)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     st.integers(0, 10**6),
     st.integers(1, 9),

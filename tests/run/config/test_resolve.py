@@ -390,14 +390,14 @@ def refusal(**given: Any) -> str | None:
     return None
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.dictionaries(st.sampled_from([*SECTIONS, "import"]) | st.text(max_size=6), garbage, max_size=4) | garbage)
 def test_garbage_trees_are_accepted_or_refused_with_a_config_error(tree: Any) -> None:
     assert refusal(tree=tree) != ""
     assert refusal(preset="toy-preset", tree=tree) != ""
 
 
-@settings(max_examples=500, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=500, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_garbage_in_any_known_key_is_accepted_or_refused_with_an_error_that_names_its_section(
     data: st.DataObject,

@@ -36,8 +36,8 @@ class Central(ApiAdapter):
         self._central = frozenset(central)
         space = state_space(self.env, world) if central else None
         self._state = None if space is None else self.env.state
-        self._slots, size = dict[str, _Slot](), len(self.agents)  # who is there comes first
-        for agent in self.agents:
+        self._slots, size = dict[str, _Slot](), len(self.agents)  # of a joined world: who is there comes first
+        for agent in self.agents if central and space is None else ():
             self._slots[agent] = slot = _Slot(inner.spaces(agent)[0], size)
             size = slot.at.stop
         self._world = np.zeros(size, np.float32)
@@ -66,8 +66,7 @@ class Central(ApiAdapter):
         return None if obs is None else self._seen(agent, obs, self._now()), reward
 
     def _through(self, timestep: Timestep) -> Timestep:
-        if self._central and self._state is None:
-            self._join(timestep)
+        self._join(timestep)
         world = self._now()
         timestep.obs = {
             agent: obs if obs is None or agent not in self._spaces else self._seen(agent, obs, world)
