@@ -34,6 +34,7 @@ def artefacts(tmp_path_factory, worker_id):
 COSTLY = ("cluster", "pair", "compiled")  # fixtures that take long: a Ray, runs that are compared, a build
 
 
+@pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads the groups
 def pytest_collection_modifyitems(items):
     """All that use one costly fixture go to one process of pytest-xdist (`--dist loadgroup`): a second would make it
     again."""

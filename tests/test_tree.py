@@ -93,6 +93,12 @@ def none(offenders):
 # --- sizes ---
 
 
+def test_tests_of_one_group_run_in_one_process(request):
+    """pytest-xdist tells groups by a suffix of the test's name, and forgets them without a word where it cannot."""
+    if request.config.getoption("loadgroup", False):
+        assert request.node.nodeid.endswith("@tree")
+
+
 def test_modules_are_short():
     counts = [(path, len(path.read_text(encoding="utf-8").splitlines())) for path in FILES]
     limits = {path: LINES["algorithm" if path.parent.name == "algos" else "module"] for path in FILES}

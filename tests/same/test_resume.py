@@ -58,8 +58,6 @@ def pair(request, artefacts, tmp_path_factory):
     return folder, told
 
 
-# both in one worker: `pair` takes up to a minute
-@pytest.mark.xdist_group("pairs")
 def test_the_resumed_run_equals_the_straight_one(pair):
     folder, told = pair
     assert told.kills > 0, "the run ended before it could be killed"
@@ -68,7 +66,6 @@ def test_the_resumed_run_equals_the_straight_one(pair):
     assert all(step > 0 for step in told.resumed_from)
 
 
-@pytest.mark.xdist_group("pairs")
 def test_nothing_before_the_checkpoint_was_collected_again_but_running_episodes(pair, request):
     """A step may be executed again after a kill only if it lies after the checkpoint, or in
     an episode that was running."""

@@ -24,7 +24,7 @@ from rookery.learning.compiled.key import key_of
 from rookery.learning.compiled.loading import CODE, Damaged, examine
 from rookery.learning.learner import Learner, signature
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("compiled")]  # one worker: what is built once is enough
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
