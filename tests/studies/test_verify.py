@@ -106,6 +106,14 @@ def test_a_gate_is_met_by_values_that_equal_it():
     assert verdict(0.9, 0.9, 0.9, gate=Gate(3, 0.9, "success")).met
 
 
+def test_a_gate_with_an_upper_bound_is_missed_by_whoever_does_better_than_its_algorithm_can():
+    control = Gate(3, 7.0, most=7.0)
+    assert verdict(7.0, 7.0, 7.0, gate=control).met
+    assert not verdict(8.0, 8.0, 8.0, gate=control).met
+    assert not verdict(6.0, 6.0, 6.0, gate=control).met
+    assert "MISSES the gate 7 to 7" in summary_of(verdict(8.0, 8.0, 8.0, gate=control))[1]
+
+
 def test_a_score_is_1_at_the_gate_and_grows_with_the_figure_also_below_zero():
     assert verdict(475.0, 380.0).scores == pytest.approx([1.0, 0.8])
     assert verdict(-200.0, -150.0, -300.0, gate=Gate(3, -200.0)).scores == pytest.approx([1.0, 1.25, 0.5])

@@ -52,7 +52,8 @@ class Verdict:
     @property
     def met(self) -> bool:
         """Whether the gate is."""
-        return round(self.iqm, 6) >= self.gate.wanted  # a mean of values that are all 0.9 may be a bit less
+        figure = round(self.iqm, 6)  # a mean of values that are all 0.9 may be a bit less
+        return figure >= self.gate.wanted and (self.gate.most is None or figure <= self.gate.most)
 
     @property
     def overlap(self) -> bool | None:
@@ -137,7 +138,8 @@ def summary_of(verdict: Verdict) -> list[str]:
     count, gate = len(verdict.runs), verdict.gate
     seeds = f"{count} seed{'s' * (count != 1)}"
     lines = [f"{verdict.preset}: IQM of the {gate.figure} {verdict.iqm:.2f} [{low:.2f}, {high:.2f}] over {seeds}"]
-    reached = f"the IQM {'reaches' if verdict.met else 'MISSES'} the gate {gate.wanted:g}"
+    bounds = f"{gate.wanted:g}" if gate.most is None else f"{gate.wanted:g} to {gate.most:g}"
+    reached = f"the IQM {'reaches' if verdict.met else 'MISSES'} the gate {bounds}"
     if verdict.stored is None:
         why = f"nothing is stored for this preset ({verdict.status}), so the gate alone counts: {reached}"
     else:

@@ -101,21 +101,69 @@ SUMMING_MADDPG = _SMALL | _probe("Summing", {"name": "maddpg", **_CRITICS}, 1_60
 WHISPER_ATOC = _SMALL | _probe("Whisper", {"name": "atoc", "channel": 8, **_CRITICS}, 800, 2, 32, continuous=True)
 WHISPER_COLLAQ = _SMALL | _probe("Whisper", _COLLAQ, 1_200, 2, 16, continuous=False)
 
-_ALONE = {key: value for key, value in _SPREAD.items() if key != "teams"}  # one network, but each agent by itself
-SPREAD_MAPPO = {
-    "algo": {
-        "name": "ppo",
-        "critic": "world",
-        "normalise_value": True,
-        "gamma": 0.95,
-        "lr": 7e-4,
-        "rollout": 25,
-        "epochs": 10,
-        "minibatches": 1,
-        "entropy_bonus": 0.01,
-        "max_grad_norm": 10.0,
-    },
-    "env": _ALONE | {"num": 64, "ids": True},
-    "train": {"max_steps": 500_000},
-    "eval": {"every_steps": 50_000, "episodes": 20},
+# The same envs without teams: one network, but each agent by itself, told who it is. Returns are summed over agents.
+_ALONE = {key: value for key, value in _SPREAD.items() if key != "teams"}
+_FORAGING_ALONE = {key: value for key, value in _FORAGING.items() if key != "teams"}
+_MAPPO = {"name": "ppo", "critic": "world", "normalise_value": True, "max_grad_norm": 10.0}
+
+
+def _central(env: dict[str, Any], steps: int, envs: int, **algo: Any) -> dict[str, Any]:
+    return {
+        "algo": _MAPPO | algo,
+        "env": env | {"num": envs, "ids": True},
+        "train": {"max_steps": steps},
+        "eval": {"every_steps": steps // 10, "episodes": 20},
+    }
+
+
+_SPREAD_PPO = {"gamma": 0.95, "lr": 7e-4, "rollout": 25, "epochs": 10, "minibatches": 1, "entropy_bonus": 0.01}
+SPREAD_MAPPO = _central(_ALONE, 500_000, 64, **_SPREAD_PPO)
+SPREAD_IPPO = _central(_ALONE, 500_000, 64, **_SPREAD_PPO, critic="own")
+SPREAD_IDQN = _mixing("dqn", _ALONE | {"ids": True}, 200_000, gamma=0.95)
+LBF_MAPPO = _central(
+    _FORAGING_ALONE, 2_000_000, 64, gamma=0.99, lr=5e-4, rollout=50, epochs=6, minibatches=4, entropy_bonus=0.02
+) | {"model": {"hidden": [128, 128], "normalise_obs": True}}
+
+
+def _particles(game: str) -> dict[str, Any]:
+    return {"id": f"mpe2:{game}", "api": "parallel", "kwargs": {"max_cycles": 25, "continuous_actions": False}}
+
+
+def _sides(game: str, seats: dict[str, str], steps: int) -> dict[str, Any]:
+    """A particle world whose agents differ: a network for each side, whose critics see everything."""
+    tree = _central(_particles(game), steps, 64, **_SPREAD_PPO)
+    return tree | {"players": {player: {} for player in dict.fromkeys(seats.values())}, "seats": seats}
+
+
+_HUNTERS = {f"adversary_{k}": "hunter" for k in range(3)}
+SPEAKER_MAPPO = _sides("simple_speaker_listener_v4", {"speaker_0": "speaker", "listener_0": "listener"}, 1_000_000)
+ADVERSARY_MAPPO = _sides(
+    "simple_adversary_v3", {"adversary_0": "adversary", "agent_0": "agent", "agent_1": "agent"}, 500_000
+)
+TAG_MAPPO = _sides("simple_tag_v3", _HUNTERS | {"agent_0": "runner"}, 500_000)
+SPEAKER_MADDPG = {
+    "algo": {"name": "maddpg", "gamma": 0.95, "lr": 1e-3, "policy_lr": 5e-4, "tau": 0.01},
+    "env": _particles("simple_speaker_listener_v4")
+    | {"teams": {"team": {"members": ["*"], "reward": "mean"}}, "num": 16},
+    "store": {"capacity": 200_000, "batch_size": 256, "min_fill": 2_000, "updates_per_step": 0.0625},
+    "train": {"max_steps": 1_000_000},
+    "eval": {"every_steps": 100_000, "episodes": 20},
 }
+
+
+def _alone(game: str, algo: dict[str, Any]) -> dict[str, Any]:
+    """A matrix game without a team: two networks that know nothing of each other, or one critic that sees both."""
+    together = algo.get("critic") == "world"
+    tree = _matrix(game, "dqn", 20_000)
+    tree["env"] = {key: value for key, value in tree["env"].items() if key != "teams"}
+    players = {} if together else {"players": {"a": {}, "b": {}}, "seats": {"a": "a", "b": "b"}}
+    if algo["name"] == "ppo":
+        tree |= {"algo": algo | {"rollout": 16, "entropy_bonus": 0.01}}
+        tree["env"]["ids"] = True
+        del tree["store"]
+    return tree | players
+
+
+CLIMBING_MAPPO, PENALTY_MAPPO = (_alone(game, _MAPPO) for game in ("Climbing", "Penalty"))
+CLIMBING_IPPO, PENALTY_IPPO = (_alone(game, {"name": "ppo"}) for game in ("Climbing", "Penalty"))
+CLIMBING_IDQN, PENALTY_IDQN = (_alone(game, {"name": "dqn"}) for game in ("Climbing", "Penalty"))
