@@ -24,8 +24,8 @@ from numba import njit
 
 from rookery.core.chunk import EpisodeEnd
 from rookery.core.errors import CheckpointError, Diverged, EnvError, UsageError
-from rookery.core.tree import Tree
-from rookery.envs.action_log import OTHER_ENGINE, check_count
+from rookery.core.tree import Tree, tree_take
+from rookery.envs.action_log import OTHER_ENGINE, check_count, same_bits, saved_envs
 from rookery.envs.actions import not_finite
 from rookery.envs.closing import close_all
 from rookery.envs.engines import matrix, spread
@@ -56,9 +56,12 @@ class NativeMulti(MultiEnv):
         name: str = "env",
         worker: int = 0,
     ):
+        self._made_of = {"task": task, "model": model, "parameters": parameters, "layers": layers, "limit": limit}
         adapter = layers.around(Parallel(model))
         pairs = {agent: adapter.spaces(agent) for agent in adapter.agents}
-        super().__init__(num, {a: pair[0] for a, pair in pairs.items()}, {a: pair[1] for a, pair in pairs.items()}, name)
+        super().__init__(
+            num, {a: pair[0] for a, pair in pairs.items()}, {a: pair[1] for a, pair in pairs.items()}, name
+        )
         self.worker, self._task, self._seed_of, self._model = worker, task, seed_of, model
         members = adapter.members if isinstance(adapter, Teams) else {}
         self._everybody, self._members = tuple(model.possible_agents), members
@@ -154,9 +157,7 @@ class NativeMulti(MultiEnv):
         return {"physics": self._physics, "length": self._length, "totals": self._totals, "paid": self._paid}
 
     def restore(self, state: dict[str, Any]) -> None:
-        if "native" not in state:
-            raise CheckpointError(f"the checkpoint of {self.name} was {OTHER_ENGINE}")
-        saved = state["native"]
+        saved = state["native"] if "native" in state else self._replayed(saved_envs(state, self.num, self.name))
         check_count(len(saved.get("episode", ())), self.num, self.name)
         self.out.forget()
         self.exactness, self._ready = state["exactness"], bool(saved)
@@ -169,6 +170,29 @@ class NativeMulti(MultiEnv):
         self._seed = [None if seed is None else int(seed) for seed in saved["seed"]]
         self._look(np.arange(self.num))
         self._go()
+
+    def _replayed(self, envs: dict[str, Any]) -> dict[str, Any]:
+        """A checkpoint of `multi.engine`, which keeps seeds and actions, as one of this engine."""
+        saved: dict[str, Any] = {name: np.zeros_like(array) for name, array in self._numbers().items()}
+        saved |= {"episode": [], "seed": []}
+        for i in range(len(envs)):
+            one = envs[str(i)]
+            told = one["settings"]
+            if "actions" not in one or told["before"] or told["during"]:
+                raise CheckpointError(f"the checkpoint of {self.name} was {OTHER_ENGINE}")
+            saved["episode"].append(int(one["episode"]))
+            saved["seed"].append(one["seed"])
+            again = NativeMulti(num=1, seed_of=lambda *_, seed=one["seed"]: seed, **self._made_of)
+            again.reset()
+            for t in range(int(one["length"])):
+                again.step({agent: np.asarray(one["actions"][agent])[t : t + 1] for agent in self.agents})
+            if again._episode[0] or not all(same_bits(tree_take(again.obs[a], 0), one["obs"][a]) for a in self.agents):
+                raise CheckpointError(
+                    f"the checkpoint of {self.name} holds an episode that cannot be replayed (env {i})"
+                )
+            for name, array in again._numbers().items():
+                saved[name][i] = array[0]
+        return saved if envs else {}
 
     def close(self) -> None:
         close_all([self._model], self.name)

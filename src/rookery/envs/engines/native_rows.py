@@ -18,7 +18,7 @@ import numpy as np
 from rookery.core.errors import ConfigError
 from rookery.core.spec import Leaf, describe, zeros
 from rookery.core.team import AGENTS, OWN, PRESENT, WHO, WORLD
-from rookery.core.tree import Tree, leaves, tree_map
+from rookery.core.tree import Tree, leaves, tree_map, tree_take
 
 
 class Views:
@@ -91,4 +91,4 @@ class Views:
                 part[gone] = 0
         elif len(gone) and self._joined is not None and isinstance(copies, dict) and WORLD in copies:
             copies[WORLD][gone] = 0
-        return [(i, tree_map(lambda x: x[k], copies)) for k, i in enumerate(rows.tolist())]
+        return [(i, tree_take(copies, k)) for k, i in enumerate(rows.tolist())]

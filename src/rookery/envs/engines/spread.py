@@ -34,7 +34,7 @@ def made_by(target: Any) -> bool:
 
 def parameters(
     model: Any,
-    N: int = 3,  # noqa: N803
+    N: int = 3,
     local_ratio: float = 0.5,
     max_cycles: int = 25,
     continuous_actions: bool = False,
@@ -106,7 +106,7 @@ def _push(action: np.ndarray, i: int, place: np.ndarray, force: np.ndarray) -> b
 
 
 @njit(cache=True)
-def _within(value: float) -> float:
+def _within(value: Any) -> Any:
     """f32, as it came."""
     return min(max(value, np.float32(0.0)), np.float32(1.0))
 
