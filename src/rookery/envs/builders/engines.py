@@ -2,7 +2,7 @@
 
 `env.engine=native` takes our own for an id that has one (it is exact), else what the id was registered with. None of
 them can wrap single envs: what they lack is an error that names the key. `auto` takes our own where nothing is
-lacking, since it gives the same numbers and is as exact, and never another.
+lacking, since it gives the same numbers and is as exact, and never another. Of several agents there are only our own.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Any
 import gymnasium
 
 from rookery.core.errors import ConfigError
+from rookery.envs.builders import multi
 from rookery.envs.builders.groups import Group
 from rookery.envs.builders.single import (
     Factory,
@@ -28,6 +29,8 @@ from rookery.envs.builders.single import (
 )
 from rookery.envs.config import EnvConfig
 from rookery.envs.engines.gym_vector import FromVector
+from rookery.envs.multi.env import MultiEnv
+from rookery.envs.multi.layers import Layers
 from rookery.envs.vector import SeedOf, VectorEnv
 
 log = logging.getLogger(__name__)
@@ -91,6 +94,57 @@ def _serves(task: ModuleType, spec: Any, config: EnvConfig) -> bool:
     except (ConfigError, TypeError):
         return False
     return True
+
+
+def several(group: Group) -> MultiEnv | None:
+    """Our numba engine of an env with several agents; None: there is none, or auto asks for what it lacks."""
+    config = group.config
+    task = _several_task(group)
+    if task is None or config.engine not in ("auto", "native"):
+        return None
+    try:
+        return _own_several(task, group)
+    except ConfigError as error:
+        if config.engine == "native":
+            raise
+        log.debug("env.engine=auto: %s is stepped in Python: %s", config.id, error)
+    return None
+
+
+def _several_task(group: Group) -> ModuleType | None:
+    config = group.config
+    if group.factory is not None or config.id is None or config.api != "parallel":
+        return None
+    target = multi.target_of(config.id, config.api)
+    from rookery.envs.engines.native_multi import TASKS
+
+    return next((task for task in TASKS if task.made_by(target)), None)
+
+
+def _own_several(task: ModuleType, group: Group) -> MultiEnv:
+    from rookery.envs.engines.native_multi import NativeMulti, agrees
+
+    config, name = group.config, str(group.config.id)
+    _refuse(config, group.purpose)
+    if unknown := [team for team, one in config.teams.items() if one.reward not in ("sum", "mean")]:
+        raise ConfigError(f"env.teams.{unknown[0]}.reward cannot be used with env.engine=native. Use gymnasium")
+    if config.kwargs.get("render_mode") is not None:
+        raise ConfigError("env.kwargs.render_mode: the native engine shows no pictures. Use env.engine=gymnasium")
+    plain = config.model_copy(update={"engine": "gymnasium"})
+    model = multi.together(plain, purpose=group.purpose, worker=group.worker, count=group.count)
+    parameters = task.parameters(model, **config.kwargs)
+    if not agrees(task, model, parameters):
+        model.close()
+        raise ConfigError(
+            f"env.engine=native: the installed {name} gives other numbers than our kernel. Use env.engine=gymnasium"
+        )
+    limits = [limit for limit in (config.max_episode_steps, group.longest) if limit]
+    layers = Layers(teams=config.teams, world=config.world, central=group.central, ids=config.ids)
+    places: dict[str, Any] = {"name": name, "worker": group.worker, "limit": min(limits, default=None)}
+    env = NativeMulti(task, model, group.count, group.seed_of, parameters=parameters, layers=layers, **places)
+    if group.purpose == "train" and group.worker == 0:
+        log.info("env.engine=%s: %s is stepped by NativeMulti; a resumed run is exact", config.engine, name)
+    return env
 
 
 def _atari(config: EnvConfig, count: int, purpose: Purpose) -> Any:

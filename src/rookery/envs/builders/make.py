@@ -9,7 +9,7 @@ from gymnasium.vector import VectorEnv as GymnasiumVector
 from rookery.core import registry
 from rookery.core.errors import ConfigError
 from rookery.core.rng import Streams
-from rookery.envs.builders.engines import vectorised
+from rookery.envs.builders.engines import several, vectorised
 from rookery.envs.builders.groups import Group, in_processes
 from rookery.envs.builders.single import Factory, Purpose, checked, name_of
 from rookery.envs.config import EnvConfig
@@ -83,5 +83,6 @@ def make_multi(
 ) -> MultiEnv:
     """`count` envs of one worker. Env i is reset for its episode e with `streams.seed_of(purpose, worker, i, e)`."""
     group = Group(config, purpose, streams, worker, count, factory, registry.imported(), True, longest, central)
-    env = group.watched() if config.workers.mode == "inline" else in_processes(group)
-    return at_table(env)
+    if config.workers.mode != "inline":
+        return at_table(in_processes(group))
+    return several(group) or at_table(group.watched())

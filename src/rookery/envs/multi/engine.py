@@ -24,7 +24,7 @@ from rookery.core.errors import ConfigError, Diverged, EnvError, UsageError
 from rookery.core.restoring import restoring
 from rookery.core.spec import describe, spec_of
 from rookery.core.tree import Tree, tree_copy_into, tree_map
-from rookery.envs.action_log import ActionLog, check_count, same_bits
+from rookery.envs.action_log import ActionLog, same_bits, saved_envs
 from rookery.envs.actions import not_finite, split
 from rookery.envs.closing import close_all
 from rookery.envs.multi.apis import ApiAdapter, Dicts, Parallel, Tuples, Turns
@@ -196,8 +196,7 @@ class Agents(MultiEnv):
         return {"exactness": self.exactness, "envs": envs}
 
     def restore(self, state: dict[str, Any]) -> None:
-        envs = state["envs"]
-        check_count(len(envs), self.num, self.name)
+        envs = saved_envs(state, self.num, self.name)
         self.exactness = state["exactness"]
         self.renewed[:] = False
         for table in self._tables if envs else ():
