@@ -67,4 +67,15 @@ GATES = {
     "pendulum-sac": _PENDULUM,
     "pendulum-td3": _PENDULUM,
     "pendulum-tqc": _PENDULUM,
+    "two-step-qmix": Gate(10, 8.0),
+    "two-step-vdn": Gate(10, 7.0, most=7.0),  # a sum cannot say that one's best action depends on the other's
+    "credit-coma": Gate(5, 1.0),
+    "whisper-atoc": Gate(5, 0.95),
+    "whisper-collaq": Gate(5, 1.0),
+    "summing-maddpg": Gate(5, 0.95),
+    "spread-mappo": Gate(5, -108.0),  # summed over three agents; those of teams are their mean
+    "spread-qmix": Gate(5, -38.0),
+    "spread-vdn": Gate(5, -38.0),
+    "lbf-mappo": Gate(5, 0.95),
+    "lbf-qmix": Gate(5, 0.95),
 }

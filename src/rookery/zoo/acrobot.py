@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rookery.zoo.common import falling, small_rewards
+from rookery.zoo.common import falling, scaled_rewards
 
 ACROBOT_DQN: dict[str, Any] = {
     "algo": {
@@ -23,7 +23,7 @@ ACROBOT_DQN: dict[str, Any] = {
 
 ACROBOT_QRDQN: dict[str, Any] = ACROBOT_DQN | {
     "algo": ACROBOT_DQN["algo"] | {"name": "qrdqn", "quantiles": 16, "double": True, "dueling": True},
-    "env": ACROBOT_DQN["env"] | {"train_wrappers": small_rewards(0.1)},
+    "env": ACROBOT_DQN["env"] | {"train_wrappers": scaled_rewards(0.1)},
 }
 
 ACROBOT_PPO: dict[str, Any] = {

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rookery.zoo.common import falling, small_rewards
+from rookery.zoo.common import falling, scaled_rewards
 
 CARTPOLE_DQN: dict[str, Any] = {
     "algo": {
@@ -94,7 +94,7 @@ CARTPOLE_QRDQN: dict[str, Any] = _OFF_POLICY | {
 
 # small rewards: quantiles take steps of one size, whatever the values, and would not come near 100 in time
 CARTPOLE_IQN: dict[str, Any] = _OFF_POLICY | {
-    "env": _OFF_POLICY["env"] | {"train_wrappers": small_rewards(0.1)},
+    "env": _OFF_POLICY["env"] | {"train_wrappers": scaled_rewards(0.1)},
     "algo": _QUANTILES | {"name": "iqn", "samples": 8, "target_samples": 8, "acting_samples": 16, "cosines": 32},
     "model": {"hidden": [64, 64]},
     "store": _OFF_POLICY["store"] | {"updates_per_step": 1.0},
@@ -148,7 +148,7 @@ CARTPOLE_SAC_DISCRETE: dict[str, Any] = {
     "env": {
         "id": "CartPole-v1",
         "num": 1,
-        "train_wrappers": small_rewards(0.1),  # values near 10 come in time, 100 do not
+        "train_wrappers": scaled_rewards(0.1),  # values near 10 come in time, 100 do not
     },
     "model": {"hidden": [128, 128]},
     "store": {"capacity": 30_000, "batch_size": 128, "min_fill": 1_000, "updates_per_step": 1.0},
@@ -171,7 +171,7 @@ CARTPOLE_A2C: dict[str, Any] = {
         "id": "CartPole-v1",
         "num": 8,
         # values near 1: with one update per rollout the critic would not come near 100 in time
-        "train_wrappers": small_rewards(0.05),
+        "train_wrappers": scaled_rewards(0.05),
     },
     "train": {"max_steps": 299_008},  # 4672 whole rollouts
 }
@@ -227,7 +227,7 @@ CARTPOLE_IMPALA: dict[str, Any] = {
         "entropy_bonus": 0.001,
         "max_grad_norm": 0.5,
     },
-    "env": {"id": "CartPole-v1", "num": 8, "train_wrappers": small_rewards(0.05)},
+    "env": {"id": "CartPole-v1", "num": 8, "train_wrappers": scaled_rewards(0.05)},
     "pool": _TWO | {"max_lag": 20},
     "train": {"max_steps": 299_008},
 }
@@ -283,7 +283,7 @@ CARTPOLE_NOVEL_R2D2: dict[str, Any] = {
 
 CARTPOLE_NOVEL_DRQN: dict[str, Any] = CARTPOLE_NOVEL_R2D2 | {
     "algo": CARTPOLE_NOVEL_R2D2["algo"] | {"stored_state": False, "burn_in": 0, "gamma": 0.99, "dueling": True},
-    "env": CARTPOLE_NOVEL_R2D2["env"] | {"train_wrappers": small_rewards(0.1)},
+    "env": CARTPOLE_NOVEL_R2D2["env"] | {"train_wrappers": scaled_rewards(0.1)},
 }
 
 CARTPOLE_NOVEL_PPO_LSTM: dict[str, Any] = {
@@ -301,7 +301,7 @@ CARTPOLE_NOVEL_PPO_LSTM: dict[str, Any] = {
         "id": "rookery/CartPoleNoVelocity-v0",
         "num": 8,
         # values near 1, which the bounded outputs of a memory reach quickly
-        "train_wrappers": small_rewards(0.05),
+        "train_wrappers": scaled_rewards(0.05),
     },
     "model": {"hidden": [64], "core": {"kind": "lstm", "size": 64}, "normalise_obs": True},
     "train": {"max_steps": 98_304},  # 384 whole rollouts

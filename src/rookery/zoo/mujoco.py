@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rookery.zoo.common import small_rewards
+from rookery.zoo.common import scaled_rewards
 
 _RUN: dict[str, Any] = {
     "train": {"max_steps": 1_000_000},
@@ -44,7 +44,7 @@ def _ppo(env: str, **algo: Any) -> dict[str, Any]:
     rate = {"lr": {"kind": "linear", "start": 3e-4, "end": 0.0, "steps": None}}
     return _RUN | {
         "algo": usual | rate | algo,
-        "env": {"id": env, "num": 1, "train_wrappers": small_rewards(0.02)},  # Hopper at 700k: 3500, without 900
+        "env": {"id": env, "num": 1, "train_wrappers": scaled_rewards(0.02)},  # Hopper at 700k: 3500, without 900
         "model": {"hidden": [64, 64], "activation": "tanh", "init": "orthogonal", "normalise_obs": True},
         "train": {"max_steps": 999_424},  # 488 whole rollouts
     }

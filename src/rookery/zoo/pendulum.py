@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rookery.zoo.common import falling, small_rewards
+from rookery.zoo.common import falling, scaled_rewards
 
 _STORE: dict[str, Any] = {"capacity": 20_000, "batch_size": 128, "min_fill": 1_000, "updates_per_step": 1.0}
 
@@ -85,7 +85,7 @@ PENDULUM_A2C: dict[str, Any] = {
     "env": {
         "id": "Pendulum-v1",
         "num": 32,  # with 8, what is learnt from pendulums that stand undoes the swing in some seeds
-        "train_wrappers": small_rewards(0.1),  # values near 1
+        "train_wrappers": scaled_rewards(0.1),  # values near 1
     },
     "train": {"max_steps": 998_400},  # 3900 whole rollouts
 }
