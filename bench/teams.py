@@ -199,7 +199,9 @@ def spread(num: int, rows: int, rounds: int) -> None:
             taken[engine].append(num * steps / (time.process_time() - begun))
     for engine, rates in taken.items():
         ratio = statistics.median(mine / base for mine, base in zip(rates, taken["gymnasium"]))
-        print(f"simple_spread, {num} envs, {engine:10} {statistics.median(rates):12,.0f} steps per CPU second {ratio:7.1f} ×")
+        print(
+            f"simple_spread, {num} envs, {engine:10} {statistics.median(rates):12,.0f} steps per CPU second {ratio:7.1f} ×"
+        )
 
 
 def main() -> None:
