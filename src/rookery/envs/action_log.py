@@ -21,7 +21,7 @@ import numpy as np
 from gymnasium import wrappers as known
 
 from rookery.core.errors import CheckpointError
-from rookery.core.tree import Tree, leaves, tree_map
+from rookery.core.tree import Tree, leaves, tree_map, tree_take
 
 OTHER_ENGINE = "written with another engine: resume with the env.engine and env.workers it began with"
 ENDED = "it ended earlier than before, the env is not deterministic given its seed"
@@ -47,6 +47,14 @@ class ActionLog:
             self._buffers[i][n] = action[i]
         else:
             tree_map(lambda buffer, rows: buffer.__setitem__(n, rows[i]), self._buffers[i], action)
+
+    def extend(self, i: int, n: int, actions: Tree) -> None:
+        """actions [K, …] are those of env i's episode from the n-th on."""
+        stop = n + len(leaves(actions)[0])
+        while stop > self._sizes[i]:
+            if not self._grow(i, self._sizes[i] if n <= self._sizes[i] else n):
+                return
+        tree_map(lambda buffer, rows: buffer.__setitem__(slice(n, stop), rows), self._buffers[i], actions)
 
     def of(self, i: int, n: int) -> Tree | None:
         """A copy of the first n actions, or None if they are no longer all known."""
@@ -75,6 +83,43 @@ class ActionLog:
 
     def _empty(self, size: int) -> Tree:
         return tree_map(lambda leaf: np.zeros((size, *leaf.shape), leaf.dtype), self._spec)
+
+
+class Batches:
+    """Actions of all envs that were not logged yet: steps in which everybody acted everywhere. To log each action by
+    itself would cost as much as to step a small env."""
+
+    MOST = 64  # steps
+
+    def __init__(self, logs: dict[str, ActionLog], num: int):
+        self._logs, self._steps = logs, list[dict[str, Tree]]()
+        self._since = [0] * num  # where the running episode of each env begins among them
+
+    def note(self, action: dict[str, Tree]) -> bool:
+        """A step of all envs; whether there are so many that they should be logged."""
+        self._steps.append({agent: tree_map(np.array, rows) for agent, rows in action.items()})
+        return len(self._steps) >= self.MOST
+
+    def begin(self, i: int) -> None:
+        """Another episode begins in env i: what came before it need not be known."""
+        self._since[i] = len(self._steps)
+
+    def forget(self) -> None:
+        self._steps, self._since = [], [0] * len(self._since)
+
+    def log(self, lengths: Callable[[int], dict[str, int]], stepped: int) -> None:
+        """Log them all. `lengths`: actions of every agent in the running episode of env i; `stepped`: so many envs made
+        the last step."""
+        if not self._steps:
+            return
+        for agent in self._steps[0]:
+            rows = tree_map(lambda *each: np.stack(each), *(step[agent] for step in self._steps))
+            for i, since in enumerate(self._since):
+                stop = len(self._steps) - (i >= stepped)
+                if stop > since:
+                    done = lengths(i)[agent] - (stop - since)
+                    self._logs[agent].extend(i, done, tree_take(rows, (slice(since, stop), i)))
+        self.forget()
 
 
 def snapshot_layers(env: Any) -> list[Any] | None:

@@ -106,6 +106,7 @@ def test_spread_gives_the_numbers_of_mpe2(continuous, form):
         ({"N": 2, "local_ratio": 1}, {"world": "joined", "central": ["*"]}),
         ({"N": 4, "local_ratio": 0.3}, {"teams": {"t": {"members": ["agent_3", "agent_1"], "reward": "mean"}}}),
         ({"N": 5, "local_ratio": 0.0}, {"teams": {"t": ["agent_4", "agent_0"], "u": ["agent_2"]}, "ids": True}),
+        ({"N": 5}, {"teams": {"t": ["agent_4", "agent_0"]}, "max_episode_steps": 13}),
         ({"N": 3}, {"longest": 9, "max_episode_steps": 11}),
     ],
 )

@@ -8,6 +8,7 @@ from gymnasium import spaces
 
 from rookery.core.errors import CheckpointError, ConfigError, Diverged, EnvError, UsageError
 from rookery.envs import action_log
+from rookery.envs.action_log import same_bits
 from rookery.envs.multi.engine import DictAgents, ParallelAgents, TurnAgents
 from rookery.envs.tasks.games import Pairing, Shifts, Verdicts, Visitors
 
@@ -381,8 +382,9 @@ def test_an_episode_too_long_to_be_replayed_says_so_and_is_begun_anew(monkeypatc
     env, again = pairing(1, rounds=500), pairing(1, rounds=500)
     for _ in range(64):
         env.step(both(num=1))
-    assert env.exactness == "exact"
+    assert env.state()["exactness"] == "exact"
     env.step(both(num=1))
+    assert "too long" in env.state()["exactness"]
     assert "too long" in env.exactness
     again.restore(env.state())
     assert again.state()["envs"]["0"]["episode"] == 1
@@ -413,3 +415,18 @@ def test_call_reaches_methods_and_attributes_and_closing_goes_on_after_an_env_th
     env.close()
     assert len(closed) == 3
     assert caplog.text.count("close failed: RuntimeError: stuck") == 1
+
+
+def test_actions_that_were_not_logged_one_by_one_are_saved_with_their_own_episode():
+    """Batches of 64 steps, episodes of 7 rounds, a step of one env only, and a save at any time."""
+    for steps in (3, 63, 64, 65, 130, 203):
+        env, again = pairing(3, rounds=7), pairing(3, rounds=7)
+        rng = np.random.default_rng(steps)
+        for t in range(steps):
+            given = {agent: rng.integers(0, env.action_spaces[agent].n, 3) for agent in env.agents}
+            env.step(given, steps=1 if t % 50 == 20 else None)
+        again.restore(env.state())
+        assert again.exactness == "exact"
+        for i, saved in again.state()["envs"].items():
+            assert same_bits(saved["actions"], env.state()["envs"][i]["actions"])
+            assert all(len(actions) == saved["length"] for actions in saved["actions"].values())

@@ -15,6 +15,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import Any
 
 import gymnasium
@@ -23,6 +24,7 @@ from gymnasium import spaces
 
 from rookery.core.errors import ConfigError
 from rookery.core.tree import Tree
+from rookery.envs.actions import split
 from rookery.envs.adapters import accepts
 from rookery.envs.boundary import BadValue, Receiver, flag
 
@@ -85,6 +87,10 @@ class ApiAdapter(ABC):
         yet."""
         return None, 0.0
 
+    def split(self, agent: str) -> Callable[[Tree], list[Any]]:
+        """From the actions [B, …] of an agent to those of every env."""
+        return split(self.spaces(agent)[1])
+
     def receiver(self, agent: str, spec: Tree, num: int) -> Receiver:
         """Buffers for what an agent sees in `num` envs."""
         return Receiver(self.spaces(agent)[0], spec, num)
@@ -97,12 +103,27 @@ class ApiAdapter(ABC):
 class Parallel(ApiAdapter):
     """A ParallelEnv: whoever is in `agents` acts in the next step."""
 
+    def __init__(self, env: Any):
+        super().__init__(env)
+        self._all, self._of = list(self.agents), itemgetter(*self.agents, self.agents[0])  # always a tuple
+        self._nobody = (False,) * (len(self.agents) + 1)
+        self._again = Timestep(self._all, {}, plain=True)  # of every plain step, for making one costs as much as a walk
+
     def reset(self, seed: int | None) -> Timestep:
         obs, infos = _pair(self.env.reset(seed=seed))
         return Timestep(list(self.env.agents), obs, infos=infos)
 
     def step(self, actions: dict[str, Any]) -> Timestep:
         obs, reward, terminated, truncated, infos = _five(self.env.step(actions))
+        count, of = len(self._all), self._of
+        if len(obs) == len(reward) == count == len(terminated) == len(truncated) and self._all == self.env.agents:
+            try:
+                if of(terminated) == self._nobody == of(truncated) and of(obs) and of(reward):
+                    again = self._again
+                    again.obs, again.reward, again.infos = obs, reward, infos
+                    return again
+            except KeyError:  # somebody is missing, and who is not known is there
+                pass
         there = list(self.env.agents)
         for agent in actions:
             _has(agent, {"reward": reward, "terminated": terminated, "truncated": truncated})

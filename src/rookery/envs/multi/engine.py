@@ -24,8 +24,8 @@ from rookery.core.errors import ConfigError, Diverged, EnvError, UsageError
 from rookery.core.restoring import restoring
 from rookery.core.spec import describe, spec_of
 from rookery.core.tree import Tree, tree_copy_into, tree_map
-from rookery.envs.action_log import ActionLog, same_bits, saved_envs
-from rookery.envs.actions import not_finite, split
+from rookery.envs.action_log import ActionLog, Batches, same_bits, saved_envs
+from rookery.envs.actions import not_finite
 from rookery.envs.closing import close_all
 from rookery.envs.multi.apis import ApiAdapter, Dicts, Parallel, Tuples, Turns
 from rookery.envs.multi.env import MultiEnv, MultiStep
@@ -72,8 +72,9 @@ class Agents(MultiEnv):
             Table(adapter, i, self, partial(self._seed, i), worker=worker, first=first)
             for i, adapter in enumerate(adapters)
         ]
-        self._split = {agent: split(space) for agent, space in action_spaces.items()}
+        self._split = {agent: adapters[0].split(agent) for agent in self.agents}
         self._logs = {agent: ActionLog(spec, self.num, self._forgotten) for agent, spec in self.action_spec.items()}
+        self._batches = Batches(self._logs, self.num)
         self._ready = False
         self.on_close: Callable[[], None] = lambda: None
 
@@ -99,6 +100,7 @@ class Agents(MultiEnv):
     def _seed(self, i: int, episode: int) -> int | None:
         """Of the episode that begins in env i; what env i was told until now came before it."""
         self._settings.begin(i)
+        self._batches.begin(i)
         return self._seed_of(self._first + i, episode)
 
     def reset(self) -> None:
@@ -125,19 +127,51 @@ class Agents(MultiEnv):
         if not self._ready:
             raise UsageError("step was called before reset")
         self._check(action)
-        acts = {agent: self._split[agent](rows) for agent, rows in action.items()}
         self.out.clear()
-        plain, everyone, tables, logs = True, self.everyone, self._tables, self._logs
         count = self.num if steps is None or steps > self.num else max(steps, 0)
+        whole = self.everyone and count == self.num and episodes is None
+        plain, count = self._all_step(action) if whole else self._some_step(action, count, episodes)
+        if count < self.num:
+            plain = False
+            self.out.hole(slice(count, None), self.num)
+        if plain and all(receiver.sound() for receiver in self.receivers.values()):
+            return self.out  # most steps
+        self._finish(action)
+        return self.out
+
+    def _all_step(self, action: dict[str, Tree]) -> tuple[bool, int]:
+        """Most steps: everybody acts in every env. (Whether that was plain everywhere, envs that were stepped)."""
+        plain, agents = True, list(action)
+        each = zip(*[self._split[agent](rows) for agent, rows in action.items()])  # the actions of every env
+        full, stepped = self._batches.note(action), 0
+        try:
+            for table, acts in zip(self._tables, each):
+                try:
+                    plain = table.step(dict(zip(agents, acts))) and plain
+                except NotFinite as error:
+                    plain = False
+                    self._bad(table, error, action)
+                except EnvError as error:
+                    _blame(error, stepped, action)
+                    raise
+                stepped += 1
+        finally:
+            if full or stepped < self.num:  # something failed: what others did is still to be known
+                self._batches.log(self._acted, stepped)
+        return plain, self.num
+
+    def _some_step(self, action: dict[str, Tree], count: int, episodes: int | None) -> tuple[bool, int]:
+        """Up to `count` envs, or until so many episodes ended; who must act does."""
+        self._batches.log(self._acted, self.num)
+        plain, everyone, acts = True, self.everyone, {agent: self._split[agent](rows) for agent, rows in action.items()}
         for i in range(count):
             if episodes is not None and len(self.out.ended) >= episodes:
-                count = i
-                break
-            table, actions = tables[i], {agent: rows[i] for agent, rows in acts.items()}
+                return plain, i
+            table, actions = self._tables[i], {agent: rows[i] for agent, rows in acts.items()}
             if not everyone:
                 actions = {agent: act for agent, act in actions.items() if self.acting[agent][i]}
             for agent in actions:
-                logs[agent].add(i, table.seats[agent].actions, action[agent])
+                self._logs[agent].add(i, table.seats[agent].actions, action[agent])
             try:
                 plain = table.step(actions) and plain
             except NotFinite as error:
@@ -146,13 +180,10 @@ class Agents(MultiEnv):
             except EnvError as error:
                 _blame(error, i, action)
                 raise
-        if count < self.num:
-            plain = False
-            self.out.hole(slice(count, None), self.num)
-        if plain and all(receiver.sound() for receiver in self.receivers.values()):
-            return self.out  # most steps
-        self._finish(action)
-        return self.out
+        return plain, count
+
+    def _acted(self, i: int) -> dict[str, int]:
+        return {agent: seat.actions for agent, seat in self._tables[i].seats.items()}
 
     def _finish(self, action: dict[str, Tree]) -> None:
         """The check for NaN and infinity of all envs at once, and marks."""
@@ -192,6 +223,7 @@ class Agents(MultiEnv):
         close_all(self.envs, self.name)
 
     def state(self) -> dict[str, Any]:
+        self._batches.log(self._acted, self.num)
         envs = {str(table.index): self._env_state(table) for table in self._tables} if self._ready else {}
         return {"exactness": self.exactness, "envs": envs}
 
@@ -199,6 +231,7 @@ class Agents(MultiEnv):
         envs = saved_envs(state, self.num, self.name)
         self.exactness = state["exactness"]
         self.renewed[:] = False
+        self._batches.forget()
         for table in self._tables if envs else ():
             with restoring(f"envs/{table.index}"):
                 self._restore_env(table, envs[str(table.index)])

@@ -81,7 +81,10 @@ class Table:
         self.adapter, self.index, self.owner = adapter, index, owner
         self._place = f"env {first + index} of worker {worker} ({owner.name})"  # first: number of the owner's first env
         self.seats: dict[str, Seat] = {}
-        self._columns: list[tuple[str, Seat, list[Writer], Step]] = []  # agent, seat, who writes its obs, its rows
+        self._columns: list[tuple[str, Seat, Step]] = []  # agent, seat, its rows
+        self._quick: list[
+            tuple[str, Seat, list[Writer], np.ndarray, list[Any]]
+        ] = []  # who writes its obs, rewards, infos
         self.episode, self.length = 0, 0  # length: env steps of the running episode
         self.seed: int | None = None
         self._seed_of = seed_of
@@ -92,7 +95,8 @@ class Table:
         """Reset the env; `seed` is given when a saved episode is replayed."""
         self.episode, self.length = episode, 0
         owner, self.seats = self.owner, {agent: Seat() for agent in self.owner.agents}
-        self._columns = [(a, seat, owner.writers[a], owner.out.agents[a]) for a, seat in self.seats.items()]
+        self._columns = [(agent, seat, owner.out.agents[agent]) for agent, seat in self.seats.items()]
+        self._quick = [(a, seat, owner.writers[a], out.reward, out.infos or []) for a, seat, out in self._columns]
         self.seed = self._seed_of(episode) if seed is None else seed
         for acting in self.owner.acting.values():
             acting[self.index] = False
@@ -125,7 +129,7 @@ class Table:
         if timestep.plain and len(actions) == len(self._columns) and (limit is None or self.length < limit):
             self._go_on(timestep)
             return True
-        for agent, seat, _, out in self._columns:
+        for agent, seat, out in self._columns:
             out.hole(self.index)
             if agent in actions:
                 seat.actions, seat.waiting, seat.earned = seat.actions + 1, True, 0.0
@@ -136,19 +140,19 @@ class Table:
     def _go_on(self, timestep: Timestep) -> None:
         """What `_settle` does with a plain step, at a fraction of its price: whoever acted acts again."""
         i = self.index
-        for agent, seat, writers, out in self._columns:
-            reward, info = timestep.reward[agent], timestep.infos.get(agent)
+        obs, paid, told = timestep.obs, timestep.reward, timestep.infos
+        for agent, seat, writers, rewards, infos in self._quick:
+            reward, info = paid[agent], told.get(agent)
             if reward.__class__ is not float or not -LARGEST <= reward <= LARGEST:
                 reward = self._sound(agent, reward, 0.0)
             try:
-                writers[i](i, timestep.obs[agent])
+                writers[i](i, obs[agent])
             except BadValue as error:
                 raise self.failed(error, agent) from error
             seat.actions += 1
             seat.total += reward
-            seat.seen = True
-            out.reward[i] = reward
-            out.infos[i] = info if info.__class__ is dict else {}  # type: ignore[index]
+            rewards[i] = reward
+            infos[i] = info if info.__class__ is dict else {}
 
     def _settle(self, timestep: Timestep) -> None:
         """Bring what the env said into the seats: pay, let go, then end the episode or give the turn."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -23,7 +24,8 @@ from rookery.envs.boundary import Part, Receiver, all_of, finite_test
 Pair = tuple[spaces.Space, spaces.Space]  # of observations and actions
 
 
-class Seen(NamedTuple):
+@dataclass(slots=True)
+class Seen:
     """What a team sees, for `TeamReceiver` to write."""
 
     members: Mapping[str, Any]  # member → its observation, None: it has none; who is missing sees what it saw before
@@ -38,15 +40,20 @@ class TeamSpaces:
         self.team, self.members, self.world = team, members, world
         self.specs = {m: spec_of(obs, f"the observation space of {m!r}") for m, (obs, _) in members.items()}
         self.action, self._own = self._joint_action()
+        # whether everybody chooses, counting from 0: then its actions are plain lists
+        self.counted = all(isinstance(action, spaces.Discrete) and not action.start for _, action in members.values())
         parts: dict[str, spaces.Space] = {AGENTS: self._filled_up(), PRESENT: spaces.MultiBinary(len(members))}
         parts |= {} if world is None else {WORLD: world}
         if any(isinstance(spec, dict) and MASK in spec for spec in self.specs.values()):
             parts[MASK] = self._mask()
         self.obs = spaces.Dict(parts)
 
-    def apart(self, action: np.ndarray, acting: set[str]) -> dict[str, Any]:
-        """The actions of those who must act, each as its own space holds it."""
-        return {m: own(action[k]) for k, (m, own) in enumerate(self._own.items()) if m in acting}
+    def apart(self, action: Any, acting: set[str] | None) -> dict[str, Any]:
+        """The actions of those who must act (None: everybody), each as its own space holds it."""
+        if acting is None and self.counted:
+            return dict(zip(self._own, action))
+        each = enumerate(self._own.items())
+        return {m: own(action[k]) for k, (m, own) in each if acting is None or m in acting}
 
     def _joint_action(self) -> tuple[Any, dict[str, Callable[[Any], Any]]]:
         """(space of the team, member → its own action from its part of the team's)."""
@@ -147,6 +154,7 @@ class TeamReceiver(Receiver):
         for k, (m, (space, _)) in enumerate(team.members.items()):
             mask = None if self._mask is None else self._mask[:, edges[k] : edges[k + 1]]
             self._members[m] = self._member(m, k, space, team.specs[m], mask)
+        self._writers = [(name, one.write, one if one.hot else None) for name, one in self._members.items()]
         self._world = None
         if team.world is not None:
             self._world = self._compile(team.world, spec[WORLD], self.obs[WORLD], "the state of the env")[0]
@@ -174,8 +182,12 @@ class TeamReceiver(Receiver):
     def _write(self, i: int, seen: Seen) -> None:
         """Row i."""
         if seen.present is None and self._full[i]:
-            for name, member in self._members.items():
-                member.see(i, seen.members[name])
+            shown = seen.members
+            for name, write, member in self._writers:
+                if member is None and (obs := shown[name]) is not None:
+                    write(i, obs)
+                else:
+                    self._members[name].see(i, shown[name])
         else:
             self._write_some(i, seen)
         if self._world is not None:

@@ -41,6 +41,11 @@ class Teams(ApiAdapter):
         }
         self._share = {t: 1 / len(self.members[t]) if c.reward == "mean" else 1.0 for t, c in teams.items()}
         self._alone = [agent for agent in self.agents if agent not in self.members]
+        lonely = len(self.agents) == 1 and all(one.counted for one in self._spaces.values())
+        self._only = self.agents[0] if lonely else None  # a team that all are in, whose actions are plain lists
+        self._bodies = [(team, m, self._share[team], Seen({}, None, None)) for team, m in self.members.items()]
+        self._shown: dict[str, Any] = {team: seen for team, _, _, seen in self._bodies}
+        self._again = Timestep(list(self.agents), self._shown, plain=True)  # of every plain step
         self._begin()
 
     def _begin(self) -> None:
@@ -69,11 +74,18 @@ class Teams(ApiAdapter):
         self._begin()
         return self._as_teams(self.inner.reset(seed))
 
+    def split(self, agent: str) -> Callable[[Any], list[Any]]:
+        counted = agent in self.members and self._spaces[agent].counted
+        return (lambda action: action.tolist()) if counted else super().split(agent)
+
     def step(self, actions: dict[str, Any]) -> Timestep:
+        everybody = len(self._acting) == len(self._team)
+        if everybody and self._only is not None:
+            return self._as_teams(self.inner.step(dict(zip(self._team, actions[self._only]))))
         apart: dict[str, Any] = {}
         for agent, action in actions.items():
             if agent in self.members:
-                apart |= self._spaces[agent].apart(action, self._acting)
+                apart.update(self._spaces[agent].apart(action, None if everybody else self._acting))
             else:
                 apart[agent] = action
         return self._as_teams(self.inner.step(apart))
@@ -109,14 +121,23 @@ class Teams(ApiAdapter):
 
     def _plain(self, timestep: Timestep) -> Timestep:
         """Most steps: every member observed, was paid and acts again."""
-        reward, obs = {a: timestep.reward[a] for a in self._alone}, {a: timestep.obs[a] for a in self._alone}
+        paid, shown, totals, again = timestep.reward, timestep.obs, self.totals, self._again
+        reward, obs = again.reward, self._shown
+        for agent in self._alone:
+            reward[agent], obs[agent] = paid[agent], shown[agent]
         world = None if self._state is None else self._state()
-        for team, members in self.members.items():
+        for team, members, share, seen in self._bodies:
             total = 0.0
             for member in members:
-                total += self._paid(team, member, timestep.reward[member])
-            reward[team], obs[team] = total, Seen(timestep.obs, None, world)
-        return Timestep(list(self.agents), obs, reward, infos=timestep.infos, plain=True)
+                value = paid[member]
+                if value.__class__ is float:
+                    totals[member] += value
+                    total += value * share
+                else:
+                    total += self._paid(team, member, value)
+            reward[team], seen.members, seen.world = total, shown, world
+        again.obs, again.infos = obs, timestep.infos  # who cuts an episode may have put other ones there
+        return again
 
     def _paid(self, team: str, member: str, reward: Any) -> float:
         try:
