@@ -1,7 +1,7 @@
 """One contender: BenchMARL's QMIX and MAPPO, on TorchRL. Runs in a venv of its own; prints one JSON line.
 
 Both are its own but for their networks: TorchRL's mixer makes its weights by one layer, BenchMARL's central critic has
-one value for all agents. Here the mixer has hidden layers, and the critic sees an agent and the world, as in the others.
+one value for all agents. Here the mixer has hidden layers, and the critic sees an agent and the world, as elsewhere.
 
 python benchmarl_run.py WORK WARM STEPS [--seed N]
 """
@@ -36,7 +36,7 @@ from team_envs import Foraging, make_spread
 from works import WORKS, Mark, answer, arguments, batch_of, mark
 
 torch.set_num_threads(1)
-ROUND = 1_600  # env steps that QMIX collects at once before their updates, which suits BenchMARL
+ROUND = 1_600  # env steps that QMIX collects at once before their updates; BenchMARL is made for long rounds
 GROUP = "agent"
 MADE = itertools.count()  # envs so far
 

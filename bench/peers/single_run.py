@@ -16,7 +16,6 @@ import math
 import sys
 import time
 from collections.abc import Callable
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +28,7 @@ from torch import Tensor, nn
 from torch.distributions import Categorical, Normal
 from torch.nn import functional as F
 
+from perceptron import mlp
 from works import EPISODES, LOOK, SOLVED, WORKS, answer, arguments, batch_of, mark, since_start, updates_per_round
 
 torch.set_num_threads(1)
@@ -51,13 +51,6 @@ class Clock:
             self.judge(policy)
         if steps >= self.warm:
             self.marks[1:] = [mark(steps, updates)]
-
-
-def mlp(sizes: list[int], activation: type[nn.Module]) -> nn.Sequential:
-    layers: list[nn.Module] = []
-    for i, (inputs, outputs) in enumerate(pairwise(sizes)):
-        layers += [nn.Linear(inputs, outputs)] + ([activation()] if i < len(sizes) - 2 else [])
-    return nn.Sequential(*layers)
 
 
 def make_envs(s: dict[str, Any], seed: int) -> tuple[gym.vector.SyncVectorEnv, np.ndarray]:

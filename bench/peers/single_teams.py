@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.distributions import Categorical
 from torch.nn import functional as F
 
-from single_run import mlp
+from perceptron import mlp
 from team_envs import Foraging, make_spread
 from works import updates_per_round
 

@@ -1,7 +1,7 @@
 """The two envs with several agents as plain objects, for contenders that bring none: what all agents see as one array.
 
-    reset(seed) → obs [G, F]       step(actions) → obs [G, F], reward of the team, terminated, truncated
-    world() → what a mixer or a central critic sees [S]
+reset(seed) → obs [G, F]       step(actions) → obs [G, F], reward of the team, terminated, truncated
+world() → what a mixer or a central critic sees [S]
 """
 
 from __future__ import annotations
