@@ -1,7 +1,7 @@
 """From what the contenders printed to rows of the table: the check that all did the same work,
 ratios, and merging with older rows.
 
-    value = steps / seconds  (env steps / s; per CPU s with the seconds that were computed)   ·   10⁶ seconds / steps  (µs)
+    value = steps / seconds  (env steps / s; / CPU s: of the seconds that were computed)   ·   10⁶ seconds / steps  (µs)
             ·   seconds  (s), infinite if the task was not solved
     ratio = value / base, or base / value where less is better: above 1 is better than the base
 
