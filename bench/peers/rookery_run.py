@@ -90,11 +90,12 @@ def train(args: argparse.Namespace) -> dict[str, Any]:
     watch = _stopwatch(args.warm)
     total, s = args.warm + args.steps, work.settings
     every = s["envs"] * s["rollout"] if "rollout" in s else math.gcd(args.warm, args.steps)
-    words = [*overrides(s, args.work.split("-")[0] if "pong" not in args.work else "dqn"), *QUIET, *UNJUDGED]
+    algo = args.work.split("-")[0] if "pong" not in args.work else "dqn"
+    words = [*overrides(s, algo), *QUIET, *UNJUDGED]
     mode, _, engine = args.mode.partition(", ")
     words += [
         f"learning.mode={mode}",
-        f"env.engine={'auto' if engine else 'gymnasium'}",
+        f"env.engine={('native' if algo in TEAMS else 'auto') if engine else 'gymnasium'}",
         f"train.max_steps={total}",
         f"log.every_steps={every}",
         f"run.seed={args.seed}",
