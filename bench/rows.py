@@ -1,8 +1,8 @@
 """From what the contenders printed to rows of the table: the check that all did the same work,
 ratios, and merging with older rows.
 
-    value = steps / seconds  (env steps / s)   ·   10⁶ seconds / steps  (µs)   ·   seconds  (s), infinite if the
-    task was not solved
+    value = steps / seconds  (env steps / s; / CPU s: of the seconds that were computed)   ·   10⁶ seconds / steps  (µs)
+            ·   seconds  (s), infinite if the task was not solved
     ratio = value / base, or base / value where less is better: above 1 is better than the base
 
 Ratios are taken within a round, where both ran one after the other; the row has their median.
@@ -15,7 +15,7 @@ import statistics
 from collections.abc import Iterable
 from typing import Any
 
-from works import MICRO, SOLVED, Work
+from works import CPU_RATE, MICRO, SOLVED, Work
 
 TOLERANCE = 0.02  # of steps, updates per step and parameters: a loop may end in the middle of a round, or count log α
 Result = dict[str, Any]
@@ -44,7 +44,8 @@ def value_of(work: Work, result: Result) -> float:
         return math.inf
     if work.unit == MICRO:
         return 1e6 * result["seconds"] / result["steps"]
-    return result["steps"] / result["seconds"] if work.higher_is_better else result["seconds"]
+    seconds = result["cpu" if work.unit == CPU_RATE else "seconds"]
+    return result["steps"] / seconds if work.higher_is_better else seconds
 
 
 def ratio_of(work: Work, value: float, base: float) -> float:
@@ -68,6 +69,8 @@ def rows_of(name: str, work: Work, seen: dict[str, list[Result]], about: Row) ->
                 "ratio", "ratio_low", "ratio_high", [ratio_of(work, *p) for p in zip(mine, values[work.base])]
             )
         row["ratio_to_sb3"] = row.get("ratio") if work.base == "stable-baselines3" else None
+        if work.unit == CPU_RATE:  # beside it: what a clock on the wall says, which neighbours slow down
+            row |= _spread("wall", "wall_low", "wall_high", [r["steps"] / r["seconds"] for r in seen[peer]])
         last = seen[peer][-1]
         row |= {"env_steps": last.get("steps")}
         row |= {key: last.get(key) for key in ("updates", "parameters", "network", "batch")}

@@ -51,6 +51,7 @@ CONTENDERS = {
     "torchrl": Contender("torchrl"),
     "rllib": Contender("rllib"),
     "di-engine": Contender("diengine"),
+    "benchmarl": Contender("benchmarl"),
     "gymnasium SyncVectorEnv": Contender("single"),
     "rookery": Contender("rookery", "compiled"),
     "rookery eager": Contender("rookery", "eager"),

@@ -37,6 +37,9 @@ LIBRARIES = {
     "sb3": Library(("stable-baselines3==2.9.2", "ale-py", "opencv-python-headless"), "stable_baselines3"),
     "tianshou": Library(("tianshou==2.0.1",), "tianshou"),
     "torchrl": Library(("torchrl==0.14.1", "gymnasium"), "torchrl", always=False),
+    "benchmarl": Library(
+        ("benchmarl==1.5.2", "torchrl==0.11.1", "pettingzoo==1.27.0", "mpe2==1.1.1", "lbforaging==2.0.0"), "benchmarl"
+    ),
     "rllib": Library(("ray[rllib]==2.60.0", "torch"), "ray", always=False),
     "diengine": Library(
         tuple(DI_ENGINE.split()),

@@ -3,12 +3,13 @@ with the standard library alone.
 
 A contender is a script `peers/NAME_run.py WORK WARM STEPS [--seed N] [--mode M]` that prints one
 line of JSON as its last line:
-what it did (`steps updates parameters network batch`) and the `seconds` it took. WARM env
+what it did (`steps updates parameters network batch`) and the `seconds` it took (`cpu`: those it computed). WARM env
 steps come before the clock starts.
 
 Kinds of works:
 
-    train      env steps per second of a whole training loop after WARM steps
+    train      env steps per second of a whole training loop after WARM steps; of envs with several agents per CPU
+               second, and a step of all agents together counts once
     operation  microseconds per call of a replay of 100 000 steps that was filled before; STEPS counts the calls
     engine     env steps per second of 8 envs with random actions
     solve      seconds from the start of the process to the end of 10 greedy episodes with the last policy; never if
@@ -24,9 +25,9 @@ import argparse
 import math
 import os
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 DQN = {
     "env": "CartPole-v1",
@@ -91,11 +92,57 @@ ZOO_DQN = DQN | {
     "updates_per_step": 0.5,
     "burst": 256,  # env steps between bursts of updates
 }
+# Two foragers who must lift food together, and three particles who must cover three landmarks: the presets `lbf-qmix`
+# and `spread-mappo`, but for what a peer does not have: three-step returns, double Q, rates that fall.
+LBF = {
+    "env": "lbforaging:Foraging-8x8-2p-2f-coop-v3",
+    "episode": 50,  # env steps until an episode is cut; the env's own limit counts as an end of the task
+    "envs": 16,
+    "updates_per_step": 0.125,
+    "hidden": [64, 64],  # of the members' one network, which is told who each of them is
+    "mixer": 32,  # width of the mixer
+    "hyper": 64,  # hidden width of the networks that make its weights
+    "batch": 128,  # rows of the whole team
+    "capacity": 50_000,
+    "min_fill": 1_600,
+    "lr": 5e-4,
+    "gamma": 0.99,
+    "tau": 0.01,  # the target follows after every update
+    "max_grad_norm": 10.0,
+    "epsilon": (1.0, 0.05),
+    "epsilon_steps": 20_000,
+}
+SPREAD = {
+    "env": "mpe2:simple_spread_v3",
+    "kwargs": {"N": 3, "local_ratio": 0.0, "max_cycles": 25, "continuous_actions": False},
+    "agents": 3,
+    "envs": 64,
+    "hidden": [64, 64],  # of policy and of value, each one network for all agents; the value alone sees the world
+    "rollout": 25,
+    "epochs": 10,
+    "minibatches": 1,
+    "lr": 7e-4,
+    "gamma": 0.95,
+    "lam": 0.95,
+    "clip": 0.2,
+    "value_cost": 0.5,
+    "entropy_bonus": 0.01,
+    "max_grad_norm": 10.0,
+}
 REPLAY = {"capacity": 100_000, "batch": 64, "obs": 4, "actions": 2, "alpha": 0.6, "beta": 0.4}
 SOLVED = 475.0
 EPISODES = 10  # greedy episodes of a solve
 # env steps between looks at the policy in a solve, by whose greedy episodes a run ends as soon as it is good enough
 LOOK = 2_500
+
+
+class Mark(NamedTuple):
+    """A moment of a training loop."""
+
+    seconds: float
+    steps: int
+    updates: int
+    cpu: float  # seconds that this process, its threads and its children that have ended computed
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +162,7 @@ class Work:
 
     @property
     def higher_is_better(self) -> bool:
-        return self.unit.endswith("/ s")
+        return self.unit in (RATE, CPU_RATE)
 
 
 LOOPS = (
@@ -127,7 +174,8 @@ LOOPS = (
     "rookery compiled, native engine",
 )
 NOT_QUICK = ("single file", "tianshou", "rookery compiled")  # whom the quick form leaves out
-RATE, MICRO = "env steps / s", "µs"
+RATE, CPU_RATE, MICRO = "env steps / s", "env steps / CPU s", "µs"
+TEAMS = ("benchmarl", "single file", "rookery eager", "rookery compiled")  # who can do works of several agents
 
 
 def _dqn(envs: int, share: float, target: str, **sizes: Any) -> Work:
@@ -153,6 +201,30 @@ WORKS = {
         settings=PONG,
         target="≥ 1.5 ×",
         needs="ale_py",
+    ),
+    "qmix-lbf": Work(
+        "train",
+        TEAMS,
+        CPU_RATE,
+        3_200,
+        12_800,
+        None,
+        base="benchmarl",
+        settings=LBF,
+        target="≥ 3 × BenchMARL",
+        needs="lbforaging",
+    ),
+    "mappo-spread": Work(
+        "train",
+        (*TEAMS, "rookery compiled, native engine"),
+        CPU_RATE,
+        3_200,
+        12_800,
+        None,
+        base="benchmarl",
+        settings=SPREAD,
+        target="≥ 3 × BenchMARL",
+        needs="mpe2",
     ),
     "replay-add": Work(
         "operation",
@@ -254,18 +326,25 @@ def network_of(shapes: Iterable[tuple[int, ...]]) -> str:
     return " ".join(f"{inputs}→{outputs}" for inputs, outputs in sorted(found.items()))
 
 
-def answer(marks: list[tuple[float, int, int]], shapes: Iterable[tuple[int, ...]], batch: int) -> dict[str, Any]:
-    """What a training loop reports: from the first to the last of its marks (time, env steps,
-    updates), with these parameters."""
-    (t0, s0, u0), (t1, s1, u1), shapes = marks[0], marks[-1], list(shapes)
-    done = {"seconds": t1 - t0, "steps": s1 - s0, "updates": u1 - u0, "batch": batch}
+def mark(steps: int, updates: int) -> Mark:
+    """Where a training loop is now."""
+    times = os.times()
+    of_children = times.children_user + times.children_system
+    return Mark(time.perf_counter(), steps, updates, time.process_time() + of_children)
+
+
+def answer(marks: Sequence[tuple[Any, ...]], shapes: Iterable[tuple[int, ...]], batch: int) -> dict[str, Any]:
+    """What a training loop reports: from the first to the last of its marks, with these parameters."""
+    first, last, shapes = marks[0], marks[-1], list(shapes)
+    passed = (b - a for a, b in zip(first, last))  # in the order of Mark; some peers leave out the last
+    done = dict(zip(Mark._fields, passed)) | {"batch": batch}
     return done | {"parameters": sum(math.prod(shape) for shape in shapes), "network": network_of(shapes)}
 
 
 def batch_of(settings: dict[str, Any]) -> int:
-    """Rows of one update."""
+    """Rows of one update; of several agents who learn by themselves, those of each."""
     s = settings
-    return s["batch"] if "batch" in s else s["envs"] * s["rollout"] // s["minibatches"]
+    return s["batch"] if "batch" in s else s.get("agents", 1) * s["envs"] * s["rollout"] // s["minibatches"]
 
 
 def updates_per_round(settings: dict[str, Any]) -> tuple[int, int]:

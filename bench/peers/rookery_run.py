@@ -16,7 +16,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from works import EPISODES, LOOK, SOLVED, WORKS, answer, arguments, batch_of, since_start
+from works import EPISODES, LOOK, SOLVED, WORKS, Mark, answer, arguments, batch_of, mark, since_start
 
 QUIET = ["checkpoint.every_steps=0", "checkpoint.at_end=false"]
 UNJUDGED = ["eval.every_steps=0", "eval.at_end=false"]
@@ -27,6 +27,8 @@ FAST = {"solve-ppo": "cartpole-ppo", "solve-dqn": "cartpole-dqn"}  # presets of 
 def overrides(settings: dict[str, Any], algo: str) -> list[str]:
     """The settings of a work in our words."""
     s, rate = settings, f"algo.lr={settings['lr']}"
+    if algo in TEAMS:
+        return TEAMS[algo](s)
     common = [f"algo.name={algo}", f"env.id={s['env']}", f"env.num={s['envs']}", f"algo.gamma={s['gamma']}", rate]
     common.append(f"model.hidden={s['hidden']}")
     if algo == "ppo":
@@ -51,6 +53,35 @@ def overrides(settings: dict[str, Any], algo: str) -> list[str]:
     return common
 
 
+def qmix(s: dict[str, Any]) -> list[str]:
+    """Q-learning of a team of foragers; the env gets a limit that it never reaches, ours truncates."""
+    start, end = s["epsilon"]
+    decay = f"{{kind: linear, start: {start}, end: {end}, steps: {s['epsilon_steps']}}}"
+    algo = {"name": "qmix", "gamma": s["gamma"], "lr": s["lr"], "tau": s["tau"], "target_every": 1, "double": "false"}
+    algo |= {"embed": s["mixer"], "hyper": s["hyper"], "max_grad_norm": s["max_grad_norm"], "epsilon": decay}
+    env = {"id": s["env"], "num": s["envs"], "api": "tuple", "world": "joined"}
+    env |= {"kwargs.max_episode_steps": s["episode"] + 1, "max_episode_steps": s["episode"]}
+    store = {"capacity": s["capacity"], "batch_size": s["batch"], "min_fill": s["min_fill"]}
+    store |= {"updates_per_step": s["updates_per_step"]}
+    return _words(algo=algo, env=env, store=store, model={"hidden": s["hidden"]})
+
+
+def mappo(s: dict[str, Any]) -> list[str]:
+    """PPO whose value alone sees the world, of agents that share a network and are told who they are."""
+    same = ("gamma", "lr", "rollout", "epochs", "minibatches", "lam", "clip", "value_cost", "entropy_bonus")
+    algo = {"name": "ppo", "critic": "world", "normalise_value": "true", "max_grad_norm": s["max_grad_norm"]}
+    env = {"id": s["env"], "num": s["envs"], "api": "parallel", "ids": "true", "world": "state"}
+    env |= {f"kwargs.{name}": str(value).lower() for name, value in s["kwargs"].items()}
+    return _words(algo=algo | {key: s[key] for key in same}, env=env, model={"hidden": s["hidden"]})
+
+
+def _words(**sections: dict[str, Any]) -> list[str]:
+    return [f"{name}.{key}={value}" for name, section in sections.items() for key, value in section.items()]
+
+
+TEAMS = {"qmix": qmix, "mappo": mappo}
+
+
 def train(args: argparse.Namespace) -> dict[str, Any]:
     """Times the part after the warm-up, from report to report."""
     import rookery
@@ -59,11 +90,12 @@ def train(args: argparse.Namespace) -> dict[str, Any]:
     watch = _stopwatch(args.warm)
     total, s = args.warm + args.steps, work.settings
     every = s["envs"] * s["rollout"] if "rollout" in s else math.gcd(args.warm, args.steps)
-    words = [*overrides(s, args.work.split("-")[0] if "pong" not in args.work else "dqn"), *QUIET, *UNJUDGED]
+    algo = args.work.split("-")[0] if "pong" not in args.work else "dqn"
+    words = [*overrides(s, algo), *QUIET, *UNJUDGED]
     mode, _, engine = args.mode.partition(", ")
     words += [
         f"learning.mode={mode}",
-        f"env.engine={'auto' if engine else 'gymnasium'}",
+        f"env.engine={('native' if algo in TEAMS else 'auto') if engine else 'gymnasium'}",
         f"train.max_steps={total}",
         f"log.every_steps={every}",
         f"run.seed={args.seed}",
@@ -78,19 +110,17 @@ def train(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def _stopwatch(warm: int) -> Any:
-    import time
-
     import rookery
 
     class Stopwatch(rookery.Callback):
         """Remembers time, steps and updates at the first report after the warm-up, and at the last."""
 
         def __init__(self) -> None:
-            self.marks: list[tuple[float, int, int]] = []
+            self.marks: list[Mark] = []
 
         def report(self, progress: Any) -> None:
             if progress.steps >= warm:
-                self.marks.append((time.perf_counter(), progress.steps, progress.updates))
+                self.marks.append(mark(progress.steps, progress.updates))
 
     return Stopwatch()
 

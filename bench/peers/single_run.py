@@ -1,8 +1,8 @@
 """One contender: plain loops as people write them in a single file, with torch and
 gymnasium alone. Prints one JSON line.
 
-Written for this comparison: no tricks, no waste. Three algorithms, one function each. Also the bare SyncVectorEnv of
-gymnasium, to which engines are compared.
+Written for this comparison: no tricks, no waste. Three algorithms, one function each; those of several agents are
+in single_teams.py. Also the bare SyncVectorEnv of gymnasium, to which engines are compared.
 
 python single_run.py WORK WARM STEPS [--seed N]
 """
@@ -16,7 +16,6 @@ import math
 import sys
 import time
 from collections.abc import Callable
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +28,8 @@ from torch import Tensor, nn
 from torch.distributions import Categorical, Normal
 from torch.nn import functional as F
 
-from works import EPISODES, LOOK, SOLVED, WORKS, answer, arguments, batch_of, since_start, updates_per_round
+from perceptron import mlp
+from works import EPISODES, LOOK, SOLVED, WORKS, answer, arguments, batch_of, mark, since_start, updates_per_round
 
 torch.set_num_threads(1)
 Policy = Callable[[Tensor], np.ndarray]
@@ -45,20 +45,12 @@ class Clock:
     def __init__(self, warm: int, judge: Callable[[Policy], None] | None = None):
         self.warm, self.marks, self.judge, self.looked = warm, [], judge, 0
 
-    def __call__(self, steps: int, updates: int, policy: Policy) -> None:
-        if self.judge is not None and steps // LOOK > self.looked:
+    def __call__(self, steps: int, updates: int, policy: Policy | None = None) -> None:
+        if self.judge is not None and policy is not None and steps // LOOK > self.looked:
             self.looked = steps // LOOK
             self.judge(policy)
         if steps >= self.warm:
-            mark = (time.perf_counter(), steps, updates)
-            self.marks = [self.marks[0], mark] if self.marks else [mark]
-
-
-def mlp(sizes: list[int], activation: type[nn.Module]) -> nn.Sequential:
-    layers: list[nn.Module] = []
-    for i, (inputs, outputs) in enumerate(pairwise(sizes)):
-        layers += [nn.Linear(inputs, outputs)] + ([activation()] if i < len(sizes) - 2 else [])
-    return nn.Sequential(*layers)
+            self.marks[1:] = [mark(steps, updates)]
 
 
 def make_envs(s: dict[str, Any], seed: int) -> tuple[gym.vector.SyncVectorEnv, np.ndarray]:
@@ -281,7 +273,12 @@ LOOPS = {"dqn": dqn, "ppo": ppo, "sac": sac}
 def train(args: argparse.Namespace) -> dict[str, Any]:
     s, clock = WORKS[args.work].settings, Clock(args.warm)
     algo = args.work.split("-")[0]
-    nets, _ = LOOPS[algo](s, args.warm + args.steps, args.seed, clock)
+    if algo in LOOPS:
+        nets, _ = LOOPS[algo](s, args.warm + args.steps, args.seed, clock)
+    else:
+        import single_teams
+
+        nets = single_teams.LOOPS[algo](s, args.warm + args.steps, args.seed, clock)
     return answer(clock.marks, (tuple(p.shape) for net in nets for p in net.parameters()), batch_of(s))
 
 

@@ -3,6 +3,7 @@
 import argparse
 import json
 import math
+import time
 
 import pytest
 
@@ -58,6 +59,32 @@ def test_ratios_are_taken_within_a_round_and_the_row_has_their_median():
     assert ours["ratio_to_sb3"] == 2.0
     assert (ours["env_steps"], ours["updates"], ours["network"], ours["batch"]) == (1000, 250, "4→128 128→130", 64)
     assert (ours["date"], ours["commit"]) == ("2026-01-02", "abc")
+
+
+def test_several_agents_are_compared_per_cpu_second_and_the_wall_is_told_beside_it():
+    work = works.Work("train", ("benchmarl", "rookery"), works.CPU_RATE, base="benchmarl")
+    theirs, ours = (SAME | {"seconds": wall, "cpu": cpu} for wall, cpu in ((4.0, 2.0), (2.0, 0.5)))
+    _, row = rows.rows_of("w", work, {"benchmarl": [theirs], "rookery": [ours]}, ABOUT)
+    assert (row["median"], row["unit"]) == (2000.0, "env steps / CPU s")
+    assert row["ratio"] == 4.0  # the wall would say 2
+    assert row["wall"] == 500.0
+
+
+def test_a_mark_counts_what_was_computed_not_what_was_waited_for():
+    first = works.mark(0, 0)
+    while time.process_time() < first.cpu + 0.02:
+        pass
+    busy = works.mark(10, 2)
+    time.sleep(0.05)
+    told = works.answer([busy, works.mark(30, 5)], [(2, 3), (2,)], 7)
+    assert busy.cpu - first.cpu >= 0.02
+    assert told["seconds"] >= 0.05 > told["cpu"]
+    assert (told["steps"], told["updates"], told["batch"], told["parameters"]) == (20, 3, 7, 8)
+
+
+def test_rows_of_all_agents_count_where_each_learns_by_itself_and_those_of_the_team_where_it_does():
+    assert works.batch_of(works.SPREAD) == 3 * 64 * 25
+    assert works.batch_of(works.LBF) == 128
 
 
 def test_a_ratio_to_somebody_else_is_not_called_one_to_sb3():

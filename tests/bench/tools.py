@@ -4,15 +4,17 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.append(str(ROOT / "bench"))
+sys.path += [str(ROOT / "bench"), str(ROOT / "bench" / "peers")]
 sys.path.insert(0, str(ROOT / "docs"))
 
 import bench_tables  # noqa: E402
 import build  # noqa: E402
 
+import rookery_run  # noqa: E402
 import rows  # noqa: E402
+import single_teams  # noqa: E402
 import speed  # noqa: E402
 import venvs  # noqa: E402
 import works  # noqa: E402
 
-__all__ = ["ROOT", "bench_tables", "build", "rows", "speed", "venvs", "works"]
+__all__ = ["ROOT", "bench_tables", "build", "rookery_run", "rows", "single_teams", "speed", "venvs", "works"]
