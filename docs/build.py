@@ -44,7 +44,7 @@ MEASURED = (  # parts that change when the gates are run, not when the code chan
 )
 CHOICE = (  # one preset for each kind of task
     *("cartpole-dqn", "cartpole-ppo", "cartpole-novel-r2d2", "lunarlander-ppo", "pendulum-sac"),
-    *("halfcheetah-ppo", "hopper-ppo", "bitflip8-dqn-her", "chain20-ppo-rnd"),
+    *("acrobot-qrdqn", "halfcheetah-ppo", "hopper-ppo", "bitflip8-dqn-her", "chain20-ppo-rnd"),
 )
 HERO = (  # six panels that tell: values, memory, continuous actions, a lander, a walker, sparse rewards
     *("cartpole-dqn", "cartpole-novel-r2d2", "pendulum-sac"),

@@ -59,6 +59,7 @@ def test_the_version_is_printed(cli: Cli) -> None:
             ["train", "ppo"],
             "'ppo' is an algorithm, not a preset. Name an env too: ppo CartPole-v1; or one of its presets",
         ),
+        (["train", "cartpole-ppo", "algo.lerning_rate=1"], "In Rookery that is algo.lr: learning rate of Adam"),
         (["train", "ppo", "CartPol-v1"], "Did you mean 'CartPole-v1'"),
         (["train", "cartpole"], "Did you mean 'cartpole-"),
         (["train", "cartpole-dqn", "--total-timesteps", "9"], "without dashes: train.max_steps=VALUE"),

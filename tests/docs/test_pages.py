@@ -1,8 +1,10 @@
 """Links lead somewhere, quoted commands are commands, generated parts are what the code says."""
 
+import inspect
 import json
 import re
 import shlex
+from pathlib import Path
 
 import pytest
 
@@ -137,3 +139,19 @@ def test_a_generated_part_is_replaced_and_stays_the_same_the_second_time():
     assert once.endswith("<!-- end: clocks -->\nafter\n")
     assert build.regenerated(once) == once
     assert build.regenerated(page, skip=("clocks",)) == page
+
+
+def test_the_first_screen_shows_a_trained_agent_six_panels_and_ten_figures():
+    readme = (ROOT / "README.md").read_text()
+    first, table = readme.index("docs/images/lander.gif"), re.findall(r"^\| `rookery train ([\w-]+)` \|", readme, re.M)
+    assert first < readme.index("pip install torch") < readme.index("docs/images/hero.svg") < readme.index("| command")
+    assert len(build.HERO) == 6
+    assert len(table) == 10
+    assert set(build.HERO) <= set(table)
+
+
+def test_the_readme_counts_the_algorithms_and_their_longest_file():
+    sources = (inspect.getsourcefile(registry.lookup("algo", name)) or "" for name in registry.names("algo"))
+    files = [Path(source) for source in sources if Path(source).parent.name == "algos"]  # tests have one of their own
+    longest = max(len(file.read_text().splitlines()) for file in files)
+    assert f"the {len(files)} algorithms have at most {longest} lines each" in (ROOT / "README.md").read_text()

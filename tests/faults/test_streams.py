@@ -105,3 +105,14 @@ def test_any_terminal_will_do(tmp_path: Path, term: str) -> None:
     assert process.wait(60) == 0, said
     assert b"Traceback" not in said
     assert b"finished: train.max_steps=120 reached" in said
+
+
+@pytest.mark.slow
+def test_a_package_that_logs_to_the_screen_repeats_no_line_of_ours(tmp_path: Path) -> None:
+    """dm_control and others give the root logger a handler when they are imported."""
+    text = "import logging\nlogging.basicConfig(level=logging.INFO)\nfrom faults.fault_envs import Walk\n"
+    (tmp_path / "loud.py").write_text(text)
+    done = shell('"$@"', *command("train", *WORDS, "--env", "loud:Walk", "--out", "run"), cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "INFO:rookery" not in done.stderr
+    assert done.stderr.count("has no time limit that is known here") == 1

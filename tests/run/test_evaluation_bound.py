@@ -37,6 +37,11 @@ def test_an_env_without_a_time_limit_is_told_of_at_the_start(words, warned, tmp_
     assert (ENDLESS in (result.folder / "log.txt").read_text()) == warned
 
 
+def test_it_is_told_once(tmp_path, capsys):
+    trained(tmp_path, *FOREVER, "log.sinks=[console]")
+    assert capsys.readouterr().err.count(ENDLESS) == 1
+
+
 @pytest.mark.parametrize(
     ("words", "bound"),
     [

@@ -7,6 +7,7 @@ traceback, unless `--debug` asks for it.
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from collections.abc import Sequence
@@ -91,6 +92,7 @@ def run(arguments: Sequence[str]) -> int:
 def main() -> None:
     """Entry point of the `rookery` script."""
     enduring_streams()
+    logging.getLogger("rookery").propagate = False  # packages of envs give the root handlers that repeat every line
     sys.exit(run(sys.argv[1:]))
 
 

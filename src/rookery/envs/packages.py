@@ -25,6 +25,36 @@ _EXTRA = {  # module → (package, extra that brings it)
     "jaxmarl": ("jaxmarl", "smax"),
 }
 
+_REGISTERS = {  # how ids begin → module that registers them when it is imported, which gymnasium does not do by itself
+    "dm_control/": "shimmy",
+    "popgym-": "popgym",
+    "Foraging-": "lbforaging",
+    "rware-": "rware",
+    "MiniGrid-": "minigrid",
+    "BabyAI-": "minigrid",
+    "Fetch": "gymnasium_robotics",
+    "HandManipulate": "gymnasium_robotics",
+    "PointMaze": "gymnasium_robotics",
+    "AntMaze": "gymnasium_robotics",
+    "AdroitHand": "gymnasium_robotics",
+    "FrankaKitchen": "gymnasium_robotics",
+    "Panda": "panda_gym",
+    "highway-": "highway_env",
+    "merge-": "highway_env",
+    "roundabout-": "highway_env",
+    "parking-": "highway_env",
+    "intersection-": "highway_env",
+    "racetrack-": "highway_env",
+    "bsuite/": "shimmy",
+    "mo-": "mo_gymnasium",
+    "procgen": "procgen",
+}
+
+
+def registering(env_id: str) -> str | None:
+    """The module that registers an id which begins like this, if it is a well-known one."""
+    return next((module for begin, module in _REGISTERS.items() if env_id.startswith(begin)), None)
+
 
 def must_have(module: str, who: str) -> None:
     """Nothing, unless this is a module (or one inside it) of a package above that is not installed: `who` needs it."""

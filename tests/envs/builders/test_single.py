@@ -72,6 +72,21 @@ def test_a_factory_without_these_arguments_is_called_without_them():
     assert env.num == 2
 
 
+def test_a_factory_that_hands_on_what_it_does_not_name_is_not_told_its_place():
+    """`gymnasium.make` and the makers of most packages have **kwargs, and their envs know no `worker`."""
+
+    def maker(**kwargs):
+        return CountingEnv(**kwargs)
+
+    assert build(count=2, factory=maker, kwargs={"log": "unused"}).num == 2
+
+
+def test_a_place_that_the_config_says_itself_is_the_config_s():
+    env = build(count=2, worker=2, factory=make_scripted, kwargs={"length": 4, "worker": 7})
+    env.reset()
+    assert env.step(np.zeros(2, np.int64)).reward.tolist() == [700, 701]
+
+
 def test_per_env_arguments_are_dealt_out_over_all_workers():
     found = []
     for worker in range(2):
@@ -170,6 +185,9 @@ def test_a_factory_may_return_a_whole_vector_env():
     ("config", "told"),
     [
         ({"id": "CartPol-v1"}, r"unknown env 'CartPol-v1'\. Did you mean 'CartPole-v1'"),
+        ({"id": "dm_control/cartpole-balance-v0"}, r"shimmy registers such envs: env\.id=shimmy:dm_control/cartpole-b"),
+        ({"id": "PongNoFrameskip-v4"}, r"The Atari game: env\.id=ALE/Pong-v5 env\.wrappers=\[atari\] env\.stack=4"),
+        ({"id": "Nowhere-v0"}, r"an id that a package registers: env\.id=package:Name"),
         ({"id": "no.such.module:Env"}, r"no module 'no\.such\.module'"),
         ({"id": "envs.sample_envs:CountinEnv"}, r"neither defines nor registers.*Did you mean 'CountingEnv'"),
         ({"id": "CartPole-v1", "kwargs": {"gravty": 1}}, r"env\.kwargs=.*gravty"),

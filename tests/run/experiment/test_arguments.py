@@ -88,3 +88,16 @@ def test_image_layers_that_an_earlier_version_wrote_out_are_those_of_today() -> 
     refuse_changes(made("model.convs=[[32,8,4],[64,4,2],[64,3,1]]").dump(), made())
     with pytest.raises(ConfigError, match=r"model.convs: 'auto' in the run, \[\[16, 3, 1\]\] now"):
         refuse_changes(made().dump(), made("model.convs=[[16,3,1]]"))
+
+
+def test_a_number_in_place_of_a_schedule_is_one_change_and_so_is_a_schedule_in_place_of_a_number() -> None:
+    made = lambda *words: load_config(algo="ppo", env="CartPole-v1", overrides=words)  # noqa: E731
+    schedule, number = "algo.lr={start: 0.002, end: 0, kind: linear}", "algo.lr=0.01"
+    with pytest.raises(
+        ConfigError, match=r"change algo.lr: \{'kind': 'linear', .*\} in the run, 0.01 now \([^;]*\)\. S"
+    ):
+        refuse_changes(made(schedule).dump(), made(number))
+    with pytest.raises(
+        ConfigError, match=r"change algo.lr: 0.01 in the run, \{'kind': 'linear', .*\} now \([^;]*\)\. S"
+    ):
+        refuse_changes(made(number).dump(), made(schedule))

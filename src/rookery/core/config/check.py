@@ -14,7 +14,7 @@ from pydantic import BaseModel, ValidationError
 
 from rookery.core.config.fields import accepts, annotations_at, fields_at, misread
 from rookery.core.config.layers import DEFAULT, Merged
-from rookery.core.config.synonyms import keys_for
+from rookery.core.config.synonyms import keys_for, nearly
 from rookery.core.config.yaml import KeyPath
 from rookery.core.errors import ConfigError
 from rookery.core.registry import did_you_mean, nearest
@@ -109,7 +109,12 @@ class Checker:
         if not hint or not any(f" {name}" in hint for name in close):  # a misspelt key of ours may be another's word
             hint += did_you_mean_exactly(close if hint else names)
         hint = hint or self._synonym_elsewhere(word)
-        hint = hint or self._elsewhere(path) or (f" Known: {', '.join(siblings)}." if siblings else "")
+        hint = (
+            hint
+            or self._elsewhere(path)
+            or self._synonym(nearly(word))
+            or (f" Known: {', '.join(siblings)}." if siblings else "")
+        )
         self._spoilt.update(names)
         self.add(path, "unknown key", hint)
 

@@ -7,6 +7,10 @@ table can be read, and grow, by itself.
 
 from __future__ import annotations
 
+import difflib
+
+from rookery.core.registry import nearest
+
 _WORDS = {  # our key → theirs; the first key with a word that the algorithm has is meant
     "store.batch_size": "train_batch_size minibatch_size batchsize sample_batch_size",
     "store.min_fill": "learning_starts num_steps_sampled_before_learning_starts start_timesteps start_learning "
@@ -98,3 +102,9 @@ for _key, _theirs in _WORDS.items():
 def keys_for(word: str) -> tuple[str, ...]:
     """Our keys for a word of other libraries, the likeliest first; none if nobody uses it."""
     return tuple(_KEYS.get(word.lower().replace("-", "_"), ()))
+
+
+def nearly(word: str) -> str:
+    """The word of other libraries that this one was probably meant to be; empty if none is close."""
+    close = nearest(word.lower().replace("-", "_"), _KEYS)
+    return close[0] if close and difflib.SequenceMatcher(None, word.lower(), close[0]).ratio() >= 0.8 else ""

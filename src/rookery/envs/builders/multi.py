@@ -53,7 +53,7 @@ def together(
     if isinstance(target, str):
         env = registered(target, config, arguments(config, places), index)
     else:
-        env = called(target, config.id or repr(target), arguments(config, places), places, by_name=True)
+        env = called(target, config.id or repr(target), arguments(config, places), places)
     spoken(env, config.api)
     return wrap(env, chosen)
 

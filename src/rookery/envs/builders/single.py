@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import importlib.util
 import inspect
+import re
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any, Literal
@@ -14,10 +15,10 @@ from gymnasium.vector import VectorEnv as GymnasiumVector
 
 from rookery.core import registry
 from rookery.core.errors import ConfigError, EnvError, RookeryError
-from rookery.envs.adapters import accepts, adapted, makers_of, wanted_api
+from rookery.envs.adapters import adapted, makers_of, wanted_api
 from rookery.envs.config import EnvConfig, Wrappers
 from rookery.envs.faults import ERRORS, place
-from rookery.envs.packages import import_package, must_have
+from rookery.envs.packages import import_package, must_have, registering
 from rookery.envs.tasks import chain, goals, no_velocity, probes
 from rookery.envs.wrappers import wrap
 
@@ -28,6 +29,8 @@ _EXTRAS = {  # what an entry point is found in → (module it needs, how to get 
     "gymnasium.envs.mujoco": ("mujoco", 'pip install "rookery[mujoco]"'),
     "gymnasium.envs.box2d": ("Box2D", 'pip install "rookery[box2d]"'),
 }
+
+_OLD_ATARI = re.compile(r"(\w+?)(?:NoFrameskip|Deterministic)-v\d")  # as old gym called the games
 
 
 def single(
@@ -85,10 +88,11 @@ def _base(
     return called(target, config.id or repr(target), kwargs, places), False
 
 
-def called(target: Factory, name: str, kwargs: dict[str, Any], places: dict[str, int], by_name: bool = False) -> Any:
-    """What a class or factory makes. It is told of its place what its signature accepts, or only what it names."""
-    accepted = {key: place for key, place in places.items() if (_names if by_name else _wants)(target, key)}
-    return build(lambda: target(**accepted, **kwargs), name, kwargs, places["index"])
+def called(target: Factory, name: str, kwargs: dict[str, Any], places: dict[str, int]) -> Any:
+    """What a class or factory makes. It is told of its place what its signature names and the config does not say;
+    not what **kwargs would take, for most that have them hand them on to an env that knows no places."""
+    accepted = {key: place for key, place in places.items() if _names(target, key)}
+    return build(lambda: target(**accepted | kwargs), name, kwargs, places["index"])
 
 
 def target_of(env_id: str) -> Any:
@@ -151,13 +155,24 @@ def find_spec(env_id: str) -> Any:
         ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)  # no banner for every env
         gymnasium.register_envs(ale_py)
     if env_id not in gymnasium.registry:
-        known = [*gymnasium.registry, *registry.names("env")]
-        hint = registry.did_you_mean(env_id, known) or " `rookery list envs` shows the known ones."
-        if env_id.startswith("pettingzoo."):
-            package, _, game = env_id.rpartition(".")
-            hint = f" A game of PettingZoo: env.id={package}:{game} with env.api=turns or env.api=parallel."
-        raise ConfigError(f"unknown env {env_id!r}.{hint} An env of your own: env.id=package.module:Class")
+        raise ConfigError(
+            f"unknown env {env_id!r}.{_nearest(env_id)} An env of your own: env.id=package.module:Class; "
+            f"an id that a package registers: env.id=package:Name"
+        )
     return gymnasium.registry[env_id]
+
+
+def _nearest(env_id: str) -> str:
+    """What the user may have meant by an id that nobody has registered."""
+    if env_id.startswith("pettingzoo."):
+        package, _, game = env_id.rpartition(".")
+        return f" A game of PettingZoo: env.id={package}:{game} with env.api=turns or env.api=parallel."
+    if module := registering(env_id):
+        return f" The package {module} registers such envs: env.id={module}:{env_id}."
+    if old := _OLD_ATARI.fullmatch(env_id):
+        return f" The Atari game: env.id=ALE/{old[1]}-v5 env.wrappers=[atari] env.stack=4."
+    known = [*gymnasium.registry, *registry.names("env")]
+    return registry.did_you_mean(env_id, known) or " `rookery list envs` shows the known ones."
 
 
 def build(construct: Callable[[], Any], name: str, kwargs: dict[str, Any], index: int) -> Any:
@@ -175,13 +190,6 @@ def build(construct: Callable[[], Any], name: str, kwargs: dict[str, Any], index
     except ERRORS as error:
         what = f"{type(error).__name__}: {error}{place(error)}"
         raise EnvError(f"making env {index} ({name}) with {kwargs} failed: {what}") from error
-
-
-def _wants(target: Any, name: str) -> bool:
-    """Factories get what their signature accepts; of a class that forwards **kwargs only what it names."""
-    if not inspect.isclass(target) and name != "num_envs":
-        return accepts(target, name)
-    return _names(target, name)
 
 
 def _names(target: Any, name: str) -> bool:

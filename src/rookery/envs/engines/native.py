@@ -90,8 +90,9 @@ class Native(VectorEnv):
         known = isinstance(name, str) and self._model.has_wrapper_attr(name)
         value = self._model.get_wrapper_attr(str(name)) if known else None
         if not known or callable(value) or args or kwargs:
+            what = name if isinstance(name, str) else "a function"
             raise UsageError(
-                f"{self.name}: {name} cannot be called, the native engine's envs are numbers. Set env.engine=gymnasium"
+                f"{self.name}: {what} cannot be called, the native engine's envs are numbers. Set env.engine=gymnasium"
             )
         return [value] * self.num
 

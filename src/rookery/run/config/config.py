@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -138,14 +138,30 @@ def identity(config: Config) -> dict[str, Any]:
 
 
 def diff(a: Config | Mapping[str, Any], b: Config | Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
-    """dotted key → (value in a, value in b), where they differ; a value that one of them lacks is `ABSENT`."""
+    """dotted key → (value in a, value in b), where they differ; a value that one of them lacks is `ABSENT`.
+
+    What is one value here and several keys there, as a number and a schedule, is one pair.
+    """
     left, right = (flat(side.dump() if isinstance(side, Config) else side) for side in (a, b))
+    keys = dict.fromkeys([*left, *right])
+    whole = [key for key in keys if any(other.startswith(f"{key}.") for other in keys)]
+    left, right = _joined(left, whole), _joined(right, whole)
     keys = dict.fromkeys([*left, *right])
     return {
         key: (left.get(key, ABSENT), right.get(key, ABSENT))
         for key in keys
         if left.get(key, ABSENT) != right.get(key, ABSENT)
     }
+
+
+def _joined(values: Mapping[str, Any], whole: Sequence[str]) -> dict[str, Any]:
+    """Flat values in which each of the keys `whole` stands for all that is below it."""
+    joined = dict(values)
+    for key in whole:
+        parts = {name: joined.pop(name) for name in values if name.startswith(f"{key}.") and name in joined}
+        if parts:
+            joined[key] = {name.removeprefix(f"{key}."): value for name, value in parts.items()}
+    return joined
 
 
 ABSENT = "(absent)"

@@ -188,8 +188,7 @@ class Experiment:
         if saved is not None:
             self.sinks.restore(saved["experiment"]["sinks"])
         for remark in (*remarks(self.config), *trainer.parts.remarks):
-            log.warning("%s", remark)
-            self.sinks.note(remark)
+            log.warning("%s", remark)  # to the screen, too
         announce(trainer.players, self.sinks, preemption.cutting)
         last = self._loop()
         return self._finish(preemption, last)

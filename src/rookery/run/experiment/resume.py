@@ -142,11 +142,17 @@ def refuse_changes(saved: Mapping[str, Any], config: Config) -> None:
 def _with_new_keys(saved: Mapping[str, Any], now: dict[str, Any]) -> Mapping[str, Any]:
     """The tree of an older version, with the defaults of the keys that have come since; only what the present config
     says is resolved, for it names the code that may be imported."""
-    new = set(flat(now)) - set(flat(saved))
+    known = flat(saved)
+    new = {key for key in flat(now) if key not in known and not _other_form(key, known)}
     if not any(not key.startswith(CHANGEABLE) for key in new):
         return saved
     defaults = flat(load_config(tree=_without(now, new)).dump())
-    return flat(saved) | {key: defaults[key] for key in new if key in defaults}
+    return known | {key: defaults[key] for key in new if key in defaults}
+
+
+def _other_form(key: str, known: Mapping[str, Any]) -> bool:
+    """Whether the older tree says the same in another form: a number for a schedule, or a schedule for a number."""
+    return any(name.startswith(f"{key}.") or key.startswith(f"{name}.") for name in known)
 
 
 def _without(tree: Mapping[str, Any], keys: set[str], prefix: str = "") -> dict[str, Any]:
