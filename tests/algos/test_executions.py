@@ -8,6 +8,7 @@ from algos.test_coma import CASES as COUNTERFACTUAL
 from algos.test_maddpg import CASES as CENTRAL
 from algos.test_memory import GRU, TWO, windows
 from algos.test_memory import OBS as SEEN
+from algos.test_mixing import CASES as MIXED
 from algos.test_policy_gradients import CASES as GRADIENTS
 from algos.test_updates import CASES, learner
 from algos.test_values import CASES as VALUES
@@ -19,7 +20,7 @@ WITH_MEMORY = {
 } | {name: case for name, case in GRADIENTS.items() if name != "a2c-rmsprop"}  # fmt: skip
 
 
-TEAMS = COLLABORATIVE | CENTRAL | {name: case for name, case in COUNTERFACTUAL.items() if name == "coma-gru"}
+TEAMS = COLLABORATIVE | CENTRAL | MIXED | {name: case for name, case in COUNTERFACTUAL.items() if name == "coma-gru"}
 ALL = CASES | WITH_MEMORY | VALUES | TEAMS
 
 

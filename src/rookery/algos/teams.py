@@ -39,9 +39,9 @@ def over_members(x: Tensor, obs: Tree) -> Tensor:
     return torch.where(there > 0.0, x, 0.0).sum(-1) / there.sum(-1).clamp(min=1.0)
 
 
-def world_problem(config: Any, part: str = "critic") -> list[str]:
-    """The rule of critics and mixers that see the world."""
+def world_problem(config: Any, wants: str | None = None, instead: str = "use vdn") -> list[str]:
+    """The rule of critics and mixers that see the world; `wants`: what in the config says so."""
     if config.env.world != "none":
         return []
-    name = config.algo.name
-    return [f"algo.name={name} has a {part} that sees the world, but env.world=none. Set env.world=auto, or use vdn."]
+    wants = wants or f"algo.name={config.algo.name} has a part that sees the world"
+    return [f"{wants}, but env.world=none. Set env.world=auto, or {instead}."]

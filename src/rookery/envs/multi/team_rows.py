@@ -125,9 +125,13 @@ def boxed(leaf: Leaf) -> Leaf:
     return Leaf("box", shape, np.dtype(np.float32), low=np.zeros(shape, np.float32), high=np.ones(shape, np.float32))
 
 
-def first_choices(leaf: Leaf) -> np.ndarray:
-    """Where the choices of each part of a discrete leaf begin in its one-hot form."""
-    return np.cumsum((0, *leaf.sizes[:-1]))
+def write_one_hot(out: np.ndarray, leaf: Leaf, values: np.ndarray) -> None:
+    """Discrete values as `boxed` shows them."""
+    if leaf.kind == "multi_binary":
+        out[...] = values
+        return
+    out[...] = 0.0
+    out[np.cumsum((0, *leaf.sizes[:-1])) + values] = 1.0  # where the choices of each part begin
 
 
 def _nested(tree: Tree) -> spaces.Space:
@@ -205,11 +209,7 @@ class _OneHot(NamedTuple):
     leaf: Leaf
 
     def put(self, i: int) -> None:
-        if self.leaf.kind == "multi_binary":
-            self.view[i] = self.values[i]
-            return
-        self.view[i] = 0.0
-        self.view[i, first_choices(self.leaf) + self.values[i]] = 1.0
+        write_one_hot(self.view[i], self.leaf, self.values[i])
 
 
 class _Member(NamedTuple):
