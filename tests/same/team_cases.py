@@ -15,6 +15,8 @@ TEAMS = {
         "train.max_steps=2000"],
     "maddpg": ["--algo=maddpg", *_WHISPER, "algo.warmup=100", "store.priority={alpha: 0.6}", "algo.n_step=2",
         "train.max_steps=1000"],
+    "maddpg-own": ["--algo=maddpg", *_VISITS, *_REPLAY, "env.teams={all: {members: '*', reward: own}}", "algo.n_step=2",
+        "train.max_steps=1000"],
     "maddpg-choices": ["--algo=maddpg", *_VISITS, *_REPLAY, "train.max_steps=1000"],  # draws inside the update
     "atoc": ["--algo=atoc", *_WHISPER, "algo.warmup=100", "algo.channel=4", "train.max_steps=800"],
     "collaq": ["--algo=collaq", *_VISITS, *_REPLAY, "algo.attention=4", "algo.embed=4", "algo.hyper=8",

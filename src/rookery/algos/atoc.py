@@ -44,6 +44,7 @@ class ATOC(MADDPG):
 
     name = "atoc"
     Config = ATOCConfig
+    own_rewards = False  # a group is worth what all of its members gain
     plain = True
     metrics = MADDPG.metrics | {
         "policy/loss": "policy loss L_μ, what logits cost, and the attention's loss",

@@ -55,6 +55,7 @@ class Algorithm:
     corrects_lag: ClassVar[bool] = False  # whether a rollout of older weights is learnt from as such (pool.mode=async)
     recurrent: ClassVar[Literal["no", "may", "must"]] = "no"  # whether its networks can have a memory (model.core)
     sits: ClassVar[Literal["agent", "team"]] = "agent"  # what it learns: one agent, or a team with an axis of members
+    own_rewards: ClassVar[bool] = False  # whether it can learn from the rewards of each member of a team, [N, G]
     plain: ClassVar[bool] = True  # what a class promises of the methods in its own body alone (`core.plain`)
 
     def __init__(self, config: Any, obs_spec: Tree, action_spec: Tree, model: Any):
@@ -71,6 +72,7 @@ class Algorithm:
             )
         self._check_mask()
         self._check_memory()
+        self._check_rewards()
         if self.targets and hasattr(config, "target_every"):
             self.schedule = {"update": 1, "move_target": config.target_every}
 
@@ -86,6 +88,14 @@ class Algorithm:
             problem = f"model.normalise_obs=true is for single agents, but algo.name={self.name} learns a team."
             raise ConfigError(f"{problem} Scale what its members see in the env.")
         return team
+
+    def _check_rewards(self) -> None:
+        team = Team.of(self.obs_spec, self.action_spec)
+        if team is not None and team.own and not self.own_rewards:
+            raise ConfigError(
+                f"env.teams says reward=own, but algo.name={self.name} learns from one reward of the whole team. Set "
+                "reward=sum, or use maddpg."
+            )
 
     def _check_memory(self) -> None:
         core = getattr(self.model, "core", None)

@@ -77,6 +77,7 @@ class MADDPG(Algorithm):
     Config: ClassVar[type[AlgoConfig]] = MADDPGConfig
     store_kind = "replay"
     sits = "team"
+    own_rewards = True
     actions = ("box", "multi_discrete")
     plain = True
     targets = {"critic_target": "critic", "policy_target": "policy"}

@@ -3,6 +3,9 @@
 Frames are stacked here, at read time, on a new axis after the batch axis: [N, stack, *frame], oldest first; the
 first frame of an episode (or the oldest in the ring) is repeated where there is none before it. The action mask
 belongs to one step and is not stacked.
+
+With `paid`, the name of a part of the observation that tells what each member of a team was paid for the row before
+(`core.team`), `reward` is [N, G]: the sums of each member.
 """
 
 from __future__ import annotations
@@ -20,7 +23,9 @@ from rookery.kernels import gather
 class Reader:
     """`arrays` holds obs, next_obs, reward, discount and the ring's other fields; the next `read` overwrites them."""
 
-    def __init__(self, ring: Ring, size: int, n_step: int = 1, gamma: float = 1.0, stack: int = 1):
+    def __init__(
+        self, ring: Ring, size: int, n_step: int = 1, gamma: float = 1.0, stack: int = 1, paid: str | None = None
+    ):
         self._ring, self._n_step, self._gamma = ring, n_step, gamma
         self.index = np.zeros(size, np.int64)
         self._obs_at = np.zeros((size, stack), np.int64)
@@ -43,6 +48,9 @@ class Reader:
                 self._jobs.append((leaf, at, words(flat["next_" + path], len(lead))))
         self._one_frame_mask = any(at is self._next_last for _, at, _ in self._jobs)
         self.arrays: dict[str, Tree] = {**unflatten(flat), "reward": self._reward, "discount": self._discount}
+        self._paid = next((leaf for leaf in ring.obs_leaves if leaf.rest == (paid,)), None)
+        if self._paid is not None:
+            self.arrays["reward"] = self._each = aligned_zeros((size, *self._paid.shape), np.float32)
 
     def read(self) -> None:
         """Fill `arrays` with the transitions at `index`."""
@@ -59,6 +67,9 @@ class Reader:
             self._reward,
             self._discount,
         )
+        if self._paid is not None:
+            rows, finals = self._paid.data.reshape(-1, *self._paid.shape), self._paid.finals
+            gather.follow_each(self.index, self._n_step, self._gamma, ring.lanes, ring.meta, rows, finals, self._each)
         if self._one_frame_mask:
             self._next_last[:] = self._next_at[:, -1]
         for leaf, at, out in self._jobs:

@@ -16,7 +16,7 @@ from gymnasium import spaces
 
 from rookery.core.errors import ConfigError
 from rookery.core.spec import MASK, Leaf, describe, is_mask, spec_of, without_mask, zeros
-from rookery.core.team import AGENTS, PRESENT, WORLD
+from rookery.core.team import AGENTS, PRESENT, REWARDS, WORLD
 from rookery.core.tree import Tree, flatten, unflatten
 from rookery.envs.boundary import Part, Receiver, all_of, finite_test
 
@@ -29,17 +29,20 @@ class Seen(NamedTuple):
     members: Mapping[str, Any]  # member → its observation, None: it has none; who is missing sees what it saw before
     present: list[bool] | None  # None: everybody
     world: Any
+    rewards: list[float] | None = None  # of each member; None: they are not told
 
 
 class TeamSpaces:
     """From the spaces of the members to those of the team."""
 
-    def __init__(self, team: str, members: dict[str, Pair], world: spaces.Space | None):
+    def __init__(self, team: str, members: dict[str, Pair], world: spaces.Space | None, own: bool = False):
+        """`own`: rewards of each member are told."""
         self.team, self.members, self.world = team, members, world
         self.specs = {m: spec_of(obs, f"the observation space of {m!r}") for m, (obs, _) in members.items()}
         self.action, self._own = self._joint_action()
         parts: dict[str, spaces.Space] = {AGENTS: self._filled_up(), PRESENT: spaces.MultiBinary(len(members))}
         parts |= {} if world is None else {WORLD: world}
+        parts |= {REWARDS: spaces.Box(-np.inf, np.inf, (len(members),), np.float32)} if own else {}
         if any(isinstance(spec, dict) and MASK in spec for spec in self.specs.values()):
             parts[MASK] = self._mask()
         self.obs = spaces.Dict(parts)
@@ -146,6 +149,7 @@ class TeamReceiver(Receiver):
         self._full = [False] * num  # everybody is present there
         self._present: np.ndarray = self.obs[PRESENT]
         self._mask: np.ndarray | None = self.obs.get(MASK)
+        self._rewards: np.ndarray | None = self.obs.get(REWARDS)
         edges = np.cumsum([0, *team.action.nvec]) if self._mask is not None else [0] * (len(team.members) + 1)
         self._members: dict[str, _Member] = {}
         for k, (m, (space, _)) in enumerate(team.members.items()):
@@ -184,6 +188,8 @@ class TeamReceiver(Receiver):
             self._write_some(i, seen)
         if self._world is not None:
             self._world(i, seen.world)
+        if self._rewards is not None:
+            self._rewards[i] = seen.rewards
 
     def _write_some(self, i: int, seen: Seen) -> None:
         present = seen.present or [True] * len(self._members)
