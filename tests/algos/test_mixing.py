@@ -19,7 +19,6 @@ from rookery.nets.heads import QNetwork
 from rookery.nets.normalise import Scale
 from rookery.nets.teams import Members, Monotone
 from rookery.run.config.resolve import load_config
-from rookery.run.trainer import Trainer
 
 LINEAR = ModelConfig(hidden=())
 REMEMBERS = ModelConfig(hidden=(4,), core={"kind": "gru", "size": 3})
@@ -275,18 +274,3 @@ def test_the_scale_of_returns_by_hand():
     scale.observe(torch.tensor([1.0, 3.0]))
     assert scale.into(torch.tensor(5.0)).item() == pytest.approx(3.0)
     assert scale.back(torch.tensor(3.0)).item() == pytest.approx(5.0)
-
-
-@pytest.mark.parametrize(
-    ("change", "sentence"),
-    [
-        ("env.stack=2", r"env\.stack=2 stacks what single agents see, but 'team' is a team"),
-        (
-            "model.normalise_obs=true",
-            r"model\.normalise_obs=true is for single agents, but algo\.name=vdn learns a team",
-        ),
-    ],
-)
-def test_what_a_team_cannot_have_is_refused(change, sentence):
-    with pytest.raises(ConfigError, match=sentence):
-        Trainer(load_config(algo="vdn", env="rookery/TwoStep-v0", overrides=["env.api=parallel", change]))

@@ -28,7 +28,7 @@ def trainer_of(name, *words):
     own = [word for word in (*TEAMS[name], *COMMON) if not word.startswith(SKIPPED)]
     small = [f"train.max_steps={STEPS}", "eval.at_end=true", "eval.episodes=2", *QUIET]
     last = {word.partition("=")[0]: word for word in (*own, *small, *words)}
-    if name in ("mappo", "coma", "maddpg", "maddpg-choices", "maddpg-own"):
+    if name in ("mappo", "coma", "coma-stack", "maddpg", "maddpg-choices", "maddpg-own"):
         last |= {"algo.rollout": "algo.rollout=8"}
     return Trainer(load_config(algo=flags["algo"], env=flags["env"], overrides=list(last.values())))
 

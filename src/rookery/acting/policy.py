@@ -122,7 +122,9 @@ class Policy:
                 )
             batch, starts = batch["obs"], batch.get("first", None)
         if isinstance(spec, dict) and isinstance(batch, Mapping):
-            unseen = {WORLD, REWARDS if AGENTS in spec else WORLD}.difference(batch)  # only critics and mixers need them
+            unseen = {WORLD, REWARDS if AGENTS in spec else WORLD}.difference(
+                batch
+            )  # only critics and mixers need them
             spec = {key: part for key, part in spec.items() if key not in unseen}
         obs, one = checked(spec, batch)
         return obs, self._first(len(leaves(obs)[0]), starts), one

@@ -84,9 +84,6 @@ class Algorithm:
                 f"algo.name={self.name} learns a team, but it sits for a single agent, which sees "
                 f"{describe(self.obs_spec)}. Name the team's members in env.teams, e.g. env.teams.team='*' for all."
             )
-        if getattr(self.model, "normalise_obs", False):
-            problem = f"model.normalise_obs=true is for single agents, but algo.name={self.name} learns a team."
-            raise ConfigError(f"{problem} Scale what its members see in the env.")
         return team
 
     def _check_rewards(self) -> None:

@@ -36,7 +36,7 @@ from rookery.learning.optim import Adam, GradConfig, Optimiser
 from rookery.learning.update_types import UpdateBatch, UpdateState
 from rookery.nets import DeterministicPolicy, QNetwork
 from rookery.nets.encoders import OneHot
-from rookery.nets.teams import Central, Members
+from rookery.nets.teams import Central, Members, bare
 
 
 class CentralConfig(AlgoConfig):
@@ -111,10 +111,12 @@ class MADDPG(Algorithm):
 
     def policy(self) -> nn.Module:
         """obs → actions in [−1, 1], or logits [..., G, k]."""
-        c, team = self.config, self.team
+        team, model = self.team, bare(self.model)
         if self.chooses:
-            return Members(team, lambda spec: QNetwork(spec, self.width, self.model), c.shared)
-        return Members(team, lambda spec: DeterministicPolicy(spec, team.action, self.model), c.shared)
+            make = lambda spec: QNetwork(spec, self.width, model)  # noqa: E731
+        else:
+            make = lambda spec: DeterministicPolicy(spec, team.action, model)  # noqa: E731
+        return Members(team, make, self.config.shared, self.model)
 
     def optimisers(self) -> dict[str, Optimiser]:
         limits = {"clip_norm": self.config.max_grad_norm, **self.config.grad.options}

@@ -17,10 +17,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rookery.core.spec import Leaf
+from rookery.core.spec import AGENTS, PRESENT, Leaf, one_of
 from rookery.core.tree import Tree, leaves, tree_map
 
-AGENTS, PRESENT, WORLD, REWARDS = "agents", "present", "world", "rewards"
+__all__ = ["AGENTS", "OWN", "PRESENT", "REWARDS", "WHO", "WORLD", "Team"]
+
+WORLD, REWARDS = "world", "rewards"
 OWN, WHO = "own", "who"  # of an agent that sees more than its own (`envs.multi.central`)
 
 
@@ -33,6 +35,7 @@ class Team:
     action: Leaf  # of the member with the most choices, or dimensions
     sizes: tuple[int, ...]  # choices of each member; () if they act in boxes
     world: Leaf  # the env's state, or all that the members see and who of them is present
+    joined: bool = False  # that is all that they see: the env tells no state
     own: bool = False  # each member is paid by itself: `rewards` is told
 
     @property
@@ -49,14 +52,8 @@ class Team:
         obs = tree_map(one_of, obs_spec[AGENTS])
         joined = members * (1 + sum(math.prod(leaf.shape) for leaf in leaves(obs)))
         world = obs_spec.get(WORLD, Leaf("box", (joined,), np.dtype(np.float32)))
-        own = REWARDS in obs_spec
+        told = WORLD not in obs_spec, REWARDS in obs_spec
         if action_spec.kind == "box":
-            return cls(members, obs, one_of(action_spec), (), world, own)
+            return cls(members, obs, one_of(action_spec), (), world, *told)
         action = Leaf("discrete", (), action_spec.dtype, (max(action_spec.sizes),))
-        return cls(members, obs, action, action_spec.sizes, world, own)
-
-
-def one_of(leaf: Leaf) -> Leaf:
-    """[G, …] → […]: that of the first member, whose bounds are everybody's."""
-    bounds = (None if bound is None else bound[0] for bound in (leaf.low, leaf.high))
-    return Leaf(leaf.kind, leaf.shape[1:], leaf.dtype, leaf.sizes, leaf.start, *bounds)
+        return cls(members, obs, action, action_spec.sizes, world, *told)

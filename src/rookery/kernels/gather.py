@@ -326,6 +326,21 @@ def follow_each(index, n_step, gamma, lanes, meta, paid, finals, reward):
 
 
 @njit(cache=True)
+def copy_members(ring, finals, at, members, out):
+    """out[i, g, f] = what member g saw in the row at address at[i, f], each as words; ring and finals are [rows · members,
+    words], out is [N · members · frames, words]."""
+    frames = at.shape[1]
+    for i in range(at.shape[0]):
+        for f in range(frames):
+            a = at[i, f]
+            for g in range(members):
+                row = ring[a * members + g] if a >= 0 else finals[(-1 - a) * members + g]
+                to = (i * members + g) * frames + f
+                for j in range(out.shape[1]):
+                    out[to, j] = row[j]
+
+
+@njit(cache=True)
 def copy_rows(ring, finals, at, out):
     """out[i] = the row at address at[i]; all arrays are 2-d views of one element type."""
     for i in range(at.shape[0]):
