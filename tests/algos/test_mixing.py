@@ -41,6 +41,7 @@ def recalled(i):
 
 CASES = {
     "vdn": (lambda: mixed(VDN, n_step=2), steps),
+    "vdn-normalised": (lambda: mixed(VDN, ModelConfig(hidden=(8,), normalise_obs=True)), steps),
     "vdn-gru": (lambda: mixed(VDN, REMEMBERS, dueling=True), recalled),
     "qmix": (lambda: mixed(shared=False), steps),
     "qmix-gru": (lambda: mixed(model=REMEMBERS), recalled),
