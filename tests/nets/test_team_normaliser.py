@@ -15,7 +15,7 @@ from rookery.algos.qmix import QMIX, QMIXConfig
 from rookery.core.spec import spec_of
 from rookery.core.team import Team
 from rookery.nets import ModelConfig
-from rookery.nets.team_normaliser import NormaliseTeam
+from rookery.nets.normalise import NormaliseTeam
 
 PAIR = spec_of(
     spaces.Dict(

@@ -16,6 +16,7 @@ from rookery.acting.rules import Rule
 from rookery.algos.choice import instead, remembering
 from rookery.algos.config import AlgoConfig, Positive, Share
 from rookery.algos.multi_discrete import Choices
+from rookery.algos.teams import check_rewards
 from rookery.core.errors import ConfigError, UsageError
 from rookery.core.schedule import Schedule, until
 from rookery.core.spec import Leaf, describe, mask_of
@@ -72,7 +73,7 @@ class Algorithm:
             )
         self._check_mask()
         self._check_memory()
-        self._check_rewards()
+        check_rewards(self)
         if self.targets and hasattr(config, "target_every"):
             self.schedule = {"update": 1, "move_target": config.target_every}
 
@@ -85,14 +86,6 @@ class Algorithm:
                 f"{describe(self.obs_spec)}. Name the team's members in env.teams, e.g. env.teams.team='*' for all."
             )
         return team
-
-    def _check_rewards(self) -> None:
-        team = Team.of(self.obs_spec, self.action_spec)
-        if team is not None and team.own and not self.own_rewards:
-            raise ConfigError(
-                f"env.teams says reward=own, but algo.name={self.name} learns from one reward of the whole team. Set "
-                "reward=sum, or use maddpg."
-            )
 
     def _check_memory(self) -> None:
         core = getattr(self.model, "core", None)

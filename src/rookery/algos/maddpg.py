@@ -112,10 +112,10 @@ class MADDPG(Algorithm):
     def policy(self) -> nn.Module:
         """obs → actions in [−1, 1], or logits [..., G, k]."""
         team, model = self.team, bare(self.model)
-        if self.chooses:
-            make = lambda spec: QNetwork(spec, self.width, model)  # noqa: E731
-        else:
-            make = lambda spec: DeterministicPolicy(spec, team.action, model)  # noqa: E731
+
+        def make(spec: Tree) -> nn.Module:
+            return QNetwork(spec, self.width, model) if self.chooses else DeterministicPolicy(spec, team.action, model)
+
         return Members(team, make, self.config.shared, self.model)
 
     def optimisers(self) -> dict[str, Optimiser]:

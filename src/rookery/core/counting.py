@@ -1,5 +1,5 @@
-"""Counting: what a mean over valid rows is divided by, and the largest number of all rows. Of several learners none sees
-all rows that these are over."""
+"""Counting: what a mean over valid rows is divided by, and the largest number of all rows. Of several learners none
+sees all rows that these are over."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def rows_of(valid: Any, mask: Any) -> Any:
 
 
 def largest_of(x: Any) -> Any:
-    """The largest number of an array that has all rows of the batch; without a gradient, if several learners share it."""
+    """The largest number of an array with all rows of the batch; without a gradient, if several learners share it."""
     largest = _largest.get()
     return x.amax() if largest is None else largest(x.amax())
 

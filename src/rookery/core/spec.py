@@ -107,8 +107,8 @@ def is_mask(path: str) -> bool:
 
 
 def frame_axis(obs_spec: Tree, path: str) -> int | None:
-    """Axes that a part of an observation has before those of its frames: 0, or 1 (members) of what a team's members see;
-    None if it belongs to one step and is never stacked: masks, and whatever else a team is told (`core.team`)."""
+    """Axes that a part of an observation has before those of its frames: 0, or 1 of what members of a team see; None
+    if it belongs to one step and is never stacked: masks, and whatever else a team is told (`core.team`)."""
     present = obs_spec.get(PRESENT) if isinstance(obs_spec, dict) else None
     if isinstance(present, Leaf) and present.kind == "multi_binary" and AGENTS in obs_spec:
         return 1 if path == AGENTS or path.startswith(f"{AGENTS}/") else None

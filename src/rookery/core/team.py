@@ -3,8 +3,8 @@
     agents        what each member sees, a tree of arrays [G, …]; zeros for who is not there
     present       int8 [G]: who must act
     world         the env's state [S], if it tells one; else what the members see is all that is known of it
-    rewards       what each member was paid since the team acted last [G]; only with `reward: own`, in the successor of the
-                  row that earned it, so that stores, workers and pools need not know of it
+    rewards       what each member was paid since the team acted last [G]; only with `reward: own`, in the successor of
+                  the row that earned it, so that workers, pools and chunks need not know of it
     action_mask   one entry per choice of every member, side by side; only if some member has a mask
 
 Its action is [G], a choice of every member, or [G, d]. Whoever is not present does nothing, whatever stands there.
@@ -52,8 +52,8 @@ class Team:
         obs = tree_map(one_of, obs_spec[AGENTS])
         joined = members * (1 + sum(math.prod(leaf.shape) for leaf in leaves(obs)))
         world = obs_spec.get(WORLD, Leaf("box", (joined,), np.dtype(np.float32)))
-        told = WORLD not in obs_spec, REWARDS in obs_spec
+        flags = WORLD not in obs_spec, REWARDS in obs_spec
         if action_spec.kind == "box":
-            return cls(members, obs, one_of(action_spec), (), world, *told)
+            return cls(members, obs, one_of(action_spec), (), world, *flags)
         action = Leaf("discrete", (), action_spec.dtype, (max(action_spec.sizes),))
-        return cls(members, obs, action, action_spec.sizes, world, *told)
+        return cls(members, obs, action, action_spec.sizes, world, *flags)

@@ -304,8 +304,8 @@ def follow(index, n_step, gamma, lanes, meta, reward_of, obs_at, next_at, reward
 
 @njit(cache=True)
 def follow_each(index, n_step, gamma, lanes, meta, paid, finals, reward):
-    """reward[i, g] = Σ_{j<k} γ^j r_j of member g, as `follow` sums the team's; what members are paid for a row stands in
-    its successor: paid [slots · columns, G], finals [entries, G]."""
+    """reward[i, g] = Σ_{j<k} γ^j r_j of member g, as `follow` sums the team's; what members are paid for a row stands
+    in its successor: paid [slots · columns, G], finals [entries, G]."""
     columns, members = meta.shape[1], reward.shape[1]
     for i in range(index.shape[0]):
         slot, column = index[i] // columns, index[i] % columns
@@ -327,8 +327,8 @@ def follow_each(index, n_step, gamma, lanes, meta, paid, finals, reward):
 
 @njit(cache=True)
 def copy_members(ring, finals, at, members, out):
-    """out[i, g, f] = what member g saw in the row at address at[i, f], each as words; ring and finals are [rows · members,
-    words], out is [N · members · frames, words]."""
+    """out[i, g, f] = what member g saw in the row at address at[i, f], each as words; ring and finals are
+    [rows · members, words], out is [N · members · frames, words]."""
     frames = at.shape[1]
     for i in range(at.shape[0]):
         for f in range(frames):

@@ -31,7 +31,7 @@ from rookery.nets.config import CoreConfig, ModelConfig
 from rookery.nets.cores import State, build_core, state_spec
 from rookery.nets.heads import QNetwork
 from rookery.nets.modules import linear, mlp
-from rookery.nets.team_normaliser import NormaliseTeam
+from rookery.nets.normalise import NormaliseTeam
 
 
 def team_memory(team: Team, model: ModelConfig) -> Tree:

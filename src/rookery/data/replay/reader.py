@@ -15,9 +15,11 @@ import numpy as np
 from rookery.core.spec import frame_axis
 from rookery.core.tree import Tree, unflatten
 from rookery.data.aligned import aligned_zeros
-from rookery.data.replay.leaf import words
+from rookery.data.replay.leaf import Stored, words
 from rookery.data.replay.ring import Ring
 from rookery.kernels import gather
+
+Job = tuple[Stored, np.ndarray, np.ndarray]  # leaf, addresses, words of the array to fill
 
 
 class Reader:
@@ -33,15 +35,15 @@ class Reader:
         self._next_last = np.zeros(size, np.int64)
         self._reward, self._discount = aligned_zeros((size,), np.float32), aligned_zeros((size,), np.float32)
         flat: dict[str, np.ndarray] = {}
-        self._jobs = []  # (leaf, addresses, words of the array to fill)
-        self._member_jobs = []  # the same of stacks of members
+        self._jobs: list[Job] = []
+        self._member_jobs: list[Job] = []  # stacks of members
         for leaf in ring.leaves:
             path, is_obs = leaf.key, leaf.name == "obs"
             axes = frame_axis(ring.fields["obs"], path.partition("/")[2]) if is_obs and stack > 1 else None
             if axes:
-                for key, at in ((path, self._obs_at), ("next_" + path, self._next_at)):
+                for key, frames in ((path, self._obs_at), ("next_" + path, self._next_at)):
                     flat[key] = aligned_zeros((size, leaf.shape[0], stack, *leaf.shape[1:]), leaf.dtype)
-                    self._member_jobs.append((leaf, at, words(flat[key], 3)))
+                    self._member_jobs.append((leaf, frames, words(flat[key], 3)))
                 continue
             stacked = axes is not None
             lead = (size, stack) if stacked else (size,)

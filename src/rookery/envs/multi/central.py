@@ -11,7 +11,7 @@ It stands alone because an agent is told of the world step by step, whoever acts
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import numpy as np
@@ -89,7 +89,7 @@ class Central(ApiAdapter):
             return None
         return self._world if self._state is None else self._state()
 
-    def _join(self, seen: dict[str, Any], terminated: Collection[str] = ()) -> None:
+    def _join(self, seen: Mapping[str, Any], terminated: Collection[str] = ()) -> None:
         """What everybody sees now, or saw last."""
         for k, (agent, slot) in enumerate(self._slots.items()):
             if seen.get(agent) is not None:
