@@ -146,7 +146,7 @@ def test_illegal_choices_have_no_chance_and_own_sizes_are_kept(name):
 
 
 def test_a_run_without_world_is_refused():
-    with pytest.raises(ConfigError, match=r"algo\.name=coma has a critic that sees the world, but env\.world=none"):
+    with pytest.raises(ConfigError, match=r"algo\.name=coma has a part that sees the world, but env\.world=none"):
         load_config(algo="coma", env="rookery/Credit-v0", overrides=["env.api=parallel", "env.world=none"])
 
 

@@ -8,6 +8,7 @@ from algos.test_coma import CASES as COUNTERFACTUAL
 from algos.test_maddpg import CASES as CENTRAL
 from algos.test_memory import GRU, TWO, windows
 from algos.test_memory import OBS as SEEN
+from algos.test_mixing import CASES as MIXED
 from algos.test_policy_gradients import CASES as GRADIENTS
 from algos.test_updates import CASES, learner
 from algos.test_values import CASES as VALUES
@@ -19,8 +20,14 @@ WITH_MEMORY = {
 } | {name: case for name, case in GRADIENTS.items() if name != "a2c-rmsprop"}  # fmt: skip
 
 
-TEAMS = COLLABORATIVE | CENTRAL | {name: case for name, case in COUNTERFACTUAL.items() if name == "coma-gru"}
+TEAMS = COLLABORATIVE | CENTRAL | MIXED | {name: case for name, case in COUNTERFACTUAL.items() if name == "coma-gru"}
 ALL = CASES | WITH_MEMORY | VALUES | TEAMS
+
+
+# Δ, which the labels of ATOC's attention are made of, is the difference of two Q that are 50 to 100 times as large:
+# their rounding (6e-8 of Q) is up to 1.7e-5 of Δ and of the attention's gradient, in the eager update itself, measured
+# against float64; no gate flips. Eager and compiled are 1.3e-5 apart at the worst of fifty states.
+WITHIN = {"atoc": 5e-5, "atoc-choices": 5e-5}
 
 
 def gradients(tensors, before):
@@ -40,7 +47,7 @@ MATRIX = [pytest.param(name, marks=pytest.mark.matrix) for name in ALL if name n
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [*BUILT, *MATRIX])
 def test_gradient_and_parameters_agree_at_fifty_states_of_an_eager_run(name, artefacts):
-    make, batch_of = ALL[name]
+    (make, batch_of), within = ALL[name], WITHIN.get(name, 1e-5)
     eager, compiled = learner(make()), learner(make(), "compiled", artefacts)
     prepared = (lambda i: eager.prepare(batch_of(i))) if eager.algo.store_kind == "rollout" else batch_of
     assert eager.mode != compiled.mode
@@ -56,7 +63,7 @@ def test_gradient_and_parameters_agree_at_fifty_states_of_an_eager_run(name, art
         assert wanted
         for net, gradient in wanted.items():
             assert gradient.norm() > 0
-            assert far(got[net], gradient) < 1e-5, (i, net)
+            assert far(got[net], gradient) < within, (i, net)
         for key, tensor in eager.tensors.items():
-            assert far(compiled.tensors[key], tensor) < 1e-5 or torch.equal(tensor, compiled.tensors[key]), (i, key)
+            assert far(compiled.tensors[key], tensor) < within or torch.equal(tensor, compiled.tensors[key]), (i, key)
         assert not torch.equal(before[f"{net}.value"], eager.tensors[f"{net}.value"])

@@ -5,6 +5,7 @@ import pytest
 import torch
 from gymnasium import spaces
 
+from algos.team_batches import CHOICES, replay_rows, seen_by, team_sequences
 from algos.test_updates import learner
 from rookery.acting.rules import EpsilonGreedy, EpsilonGreedyParts
 from rookery.algos.qmix import QMIX, QMIXConfig
@@ -18,10 +19,36 @@ from rookery.nets.heads import QNetwork
 from rookery.nets.normalise import Scale
 from rookery.nets.teams import Members, Monotone
 from rookery.run.config.resolve import load_config
-from rookery.run.trainer import Trainer
 
 LINEAR = ModelConfig(hidden=())
 REMEMBERS = ModelConfig(hidden=(4,), core={"kind": "gru", "size": 3})
+MASKED = seen_by(mask=True)
+
+
+def mixed(kind=QMIX, model=None, **options):
+    config = {QMIX: QMIXConfig, VDN: VDNConfig}[kind]
+    tiny = {"sequence": 3, "overlap": 1, "burn_in": 2} | ({"embed": 4, "hyper": 8} if kind is QMIX else {}) | options
+    return kind(config(**tiny), MASKED, CHOICES, model or ModelConfig(hidden=(8,)))
+
+
+def steps(i):
+    return replay_rows(i, MASKED, CHOICES)
+
+
+def recalled(i):
+    return team_sequences(i, MASKED, CHOICES, mixed(model=REMEMBERS).memory())
+
+
+CASES = {
+    "vdn": (lambda: mixed(VDN, n_step=2), steps),
+    "vdn-normalised": (lambda: mixed(VDN, ModelConfig(hidden=(8,), normalise_obs=True)), steps),
+    "vdn-gru": (lambda: mixed(VDN, REMEMBERS, dueling=True), recalled),
+    "qmix": (lambda: mixed(shared=False), steps),
+    "qmix-gru": (lambda: mixed(model=REMEMBERS), recalled),
+    "qmix-optimistic": (lambda: mixed(weighting="optimistic"), steps),
+    "qmix-central": (lambda: mixed(weighting="central"), steps),
+    "qmix-central-gru": (lambda: mixed(model=REMEMBERS, weighting="central"), recalled),
+}
 
 
 def specs(members=2, choices=(2, 2), mask=False):
@@ -226,7 +253,7 @@ def test_a_single_agent_is_no_team():
 
 
 def test_a_mixer_without_a_world_is_refused():
-    with pytest.raises(ConfigError, match=r"algo.name=qmix mixes by the world, but env.world=none"):
+    with pytest.raises(ConfigError, match=r"algo.name=qmix has a part that sees the world, but env.world=none"):
         load_config(algo="qmix", env="rookery/TwoStep-v0", overrides=["env.api=parallel", "env.world=none"])
 
 
@@ -248,18 +275,3 @@ def test_the_scale_of_returns_by_hand():
     scale.observe(torch.tensor([1.0, 3.0]))
     assert scale.into(torch.tensor(5.0)).item() == pytest.approx(3.0)
     assert scale.back(torch.tensor(3.0)).item() == pytest.approx(5.0)
-
-
-@pytest.mark.parametrize(
-    ("change", "sentence"),
-    [
-        ("env.stack=2", r"env\.stack=2 stacks what single agents see, but 'team' is a team"),
-        (
-            "model.normalise_obs=true",
-            r"model\.normalise_obs=true is for single agents, but algo\.name=vdn learns a team",
-        ),
-    ],
-)
-def test_what_a_team_cannot_have_is_refused(change, sentence):
-    with pytest.raises(ConfigError, match=sentence):
-        Trainer(load_config(algo="vdn", env="rookery/TwoStep-v0", overrides=["env.api=parallel", change]))

@@ -209,5 +209,4 @@ CASES = {
     ],
 }
 CASES |= CONTINUOUS | TEAMS
-NATIVE = ("dqn-native",)  # a numba engine writes no file of its steps
 COMPILED = ("dqn", "ppo", "sac", "r2d2")  # run in both modes; the others eagerly, for a build takes its time

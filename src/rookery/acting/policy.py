@@ -18,7 +18,7 @@ from rookery.acting.frames import Frames
 from rookery.core.batch.batch import Batch
 from rookery.core.errors import UsageError
 from rookery.core.spec import Leaf, describe, mask_of, stacked_spec, zeros
-from rookery.core.team import WORLD
+from rookery.core.team import AGENTS, REWARDS, WORLD
 from rookery.core.tree import Tree, leaves, tree_map, walk
 
 Critic = Callable[[Any, Tree, Any], Tensor]
@@ -121,8 +121,11 @@ class Policy:
                     f"{', '.join(batch.keys()) or 'no field'}. Write policy(obs) or policy(Batch(obs=[obs]))"
                 )
             batch, starts = batch["obs"], batch.get("first", None)
-        if isinstance(spec, dict) and WORLD in spec and isinstance(batch, Mapping) and WORLD not in batch:
-            spec = {key: part for key, part in spec.items() if key != WORLD}  # only critics and mixers look at it
+        if isinstance(spec, dict) and isinstance(batch, Mapping):
+            unseen = {WORLD, REWARDS if AGENTS in spec else WORLD}.difference(
+                batch
+            )  # only critics and mixers need them
+            spec = {key: part for key, part in spec.items() if key not in unseen}
         obs, one = checked(spec, batch)
         return obs, self._first(len(leaves(obs)[0]), starts), one
 

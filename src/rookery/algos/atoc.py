@@ -23,6 +23,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 
 from rookery.algos.base import Positive
 from rookery.algos.maddpg import MADDPG, CentralConfig
+from rookery.core.counting import largest_of
 from rookery.core.team import PRESENT
 from rookery.core.tree import Tree, tree_map
 from rookery.equations.value import mean_valid
@@ -43,6 +44,7 @@ class ATOC(MADDPG):
 
     name = "atoc"
     Config = ATOCConfig
+    own_rewards = False  # a group is worth what all of its members gain
     plain = True
     metrics = MADDPG.metrics | {
         "policy/loss": "policy loss L_μ, what logits cost, and the attention's loss",
@@ -61,7 +63,7 @@ class ATOC(MADDPG):
         thoughts = s.policy.think(b.obs)
         open_ = s.uniform(*there.shape) < thoughts.initiates.sigmoid()
         gain = self._gain(s, b.obs, thoughts, open_)
-        label = 0.5 + 0.5 * gain / torch.where(there.bool(), gain, 0.0).abs().amax().clamp(min=1e-8)
+        label = 0.5 + 0.5 * gain / largest_of(torch.where(there.bool(), gain, 0.0).abs()).clamp(min=1e-8)
 
         def loss(policy: Any) -> tuple[Tensor, dict[str, Tensor]]:
             now = policy.think(b.obs)

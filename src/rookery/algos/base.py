@@ -16,6 +16,7 @@ from rookery.acting.rules import Rule
 from rookery.algos.choice import instead, remembering
 from rookery.algos.config import AlgoConfig, Positive, Share
 from rookery.algos.multi_discrete import Choices
+from rookery.algos.teams import check_rewards
 from rookery.core.errors import ConfigError, UsageError
 from rookery.core.schedule import Schedule, until
 from rookery.core.spec import Leaf, describe, mask_of
@@ -55,6 +56,7 @@ class Algorithm:
     corrects_lag: ClassVar[bool] = False  # whether a rollout of older weights is learnt from as such (pool.mode=async)
     recurrent: ClassVar[Literal["no", "may", "must"]] = "no"  # whether its networks can have a memory (model.core)
     sits: ClassVar[Literal["agent", "team"]] = "agent"  # what it learns: one agent, or a team with an axis of members
+    own_rewards: ClassVar[bool] = False  # whether it can learn from the rewards of each member of a team, [N, G]
     plain: ClassVar[bool] = True  # what a class promises of the methods in its own body alone (`core.plain`)
 
     def __init__(self, config: Any, obs_spec: Tree, action_spec: Tree, model: Any):
@@ -71,6 +73,7 @@ class Algorithm:
             )
         self._check_mask()
         self._check_memory()
+        check_rewards(self)
         if self.targets and hasattr(config, "target_every"):
             self.schedule = {"update": 1, "move_target": config.target_every}
 
@@ -82,9 +85,6 @@ class Algorithm:
                 f"algo.name={self.name} learns a team, but it sits for a single agent, which sees "
                 f"{describe(self.obs_spec)}. Name the team's members in env.teams, e.g. env.teams.team='*' for all."
             )
-        if getattr(self.model, "normalise_obs", False):
-            problem = f"model.normalise_obs=true is for single agents, but algo.name={self.name} learns a team."
-            raise ConfigError(f"{problem} Scale what its members see in the env.")
         return team
 
     def _check_memory(self) -> None:

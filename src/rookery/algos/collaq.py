@@ -49,7 +49,7 @@ class CollaQ(Mixing):
 
     @classmethod
     def rules(cls, config: Any) -> list[str]:
-        return super().rules(config) + world_problem(config, "mixer")
+        return super().rules(config) + world_problem(config)
 
     def mixer(self) -> nn.Module:
         c, team = self.config, self.team

@@ -37,7 +37,7 @@ from rookery.learning.optim import GradConfig, Optimiser, RMSprop
 from rookery.learning.update_types import UpdateBatch, UpdateState
 from rookery.nets import QNetwork
 from rookery.nets.encoders import OneHot
-from rookery.nets.teams import Central, Members, team_memory
+from rookery.nets.teams import Central, Members, bare, team_memory
 
 
 class COMAConfig(AlgoConfig):
@@ -93,7 +93,8 @@ class COMA(Algorithm):
 
     def networks(self) -> dict[str, nn.Module]:
         c, team, most = self.config, self.team, self.choices.most
-        policy = Members(team, lambda spec: QNetwork(spec, most, self.model), c.shared)
+        model = bare(self.model)
+        policy = Members(team, lambda spec: QNetwork(spec, most, model), c.shared, self.model)
         return {"critic": Central(team, self.model, most, most, c.shared), "policy": policy}
 
     def optimisers(self) -> dict[str, Optimiser]:

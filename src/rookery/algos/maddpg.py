@@ -36,7 +36,7 @@ from rookery.learning.optim import Adam, GradConfig, Optimiser
 from rookery.learning.update_types import UpdateBatch, UpdateState
 from rookery.nets import DeterministicPolicy, QNetwork
 from rookery.nets.encoders import OneHot
-from rookery.nets.teams import Central, Members
+from rookery.nets.teams import Central, Members, bare
 
 
 class CentralConfig(AlgoConfig):
@@ -77,6 +77,7 @@ class MADDPG(Algorithm):
     Config: ClassVar[type[AlgoConfig]] = MADDPGConfig
     store_kind = "replay"
     sits = "team"
+    own_rewards = True
     actions = ("box", "multi_discrete")
     plain = True
     targets = {"critic_target": "critic", "policy_target": "policy"}
@@ -110,10 +111,12 @@ class MADDPG(Algorithm):
 
     def policy(self) -> nn.Module:
         """obs → actions in [−1, 1], or logits [..., G, k]."""
-        c, team = self.config, self.team
-        if self.chooses:
-            return Members(team, lambda spec: QNetwork(spec, self.width, self.model), c.shared)
-        return Members(team, lambda spec: DeterministicPolicy(spec, team.action, self.model), c.shared)
+        team, model = self.team, bare(self.model)
+
+        def make(spec: Tree) -> nn.Module:
+            return QNetwork(spec, self.width, model) if self.chooses else DeterministicPolicy(spec, team.action, model)
+
+        return Members(team, make, self.config.shared, self.model)
 
     def optimisers(self) -> dict[str, Optimiser]:
         limits = {"clip_norm": self.config.max_grad_norm, **self.config.grad.options}

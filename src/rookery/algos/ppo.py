@@ -28,6 +28,7 @@ from torch import Tensor, nn
 from rookery.algos.base import AlgoConfig, Positive, Share
 from rookery.algos.curiosity import CURIOSITY_METRICS, CuriosityConfig
 from rookery.algos.onpolicy import OnPolicy
+from rookery.algos.teams import world_problem
 from rookery.core.schedule import Schedule
 from rookery.core.spec import mask_of
 from rookery.core.tree import Tree
@@ -70,19 +71,18 @@ class PPOConfig(AlgoConfig):
     curiosity: CuriosityConfig | None = None  # bonus for what is new to the learner; null: none
 
 
-def world_problem(config: Any) -> str | None:
+def critic_problems(config: Any) -> list[str]:
     """What is wrong with a critic that sees the world."""
     if config.algo.critic == "own":
-        return None
+        return []
     if config.env.agents == 1:
-        return (
-            "algo.critic=world needs an env with several agents, but env.api says that it has one. Set algo.critic=own."
-        )
-    if config.env.world == "none":
-        return "algo.critic=world, but env.world=none. Set env.world=auto, or algo.critic=own."
+        one = "algo.critic=world needs an env with several agents, but env.api says that it has one."
+        return [f"{one} Set algo.critic=own."]
+    problems = world_problem(config, "algo.critic=world", "algo.critic=own")
     if config.algo.shared:
-        return "algo.critic=world sees more than the policy, so algo.shared=true cannot be. Set algo.shared=false."
-    return None
+        shared = "algo.critic=world sees more than the policy, so algo.shared=true cannot be."
+        problems.append(f"{shared} Set algo.shared=false.")
+    return problems
 
 
 class PPO(OnPolicy):
@@ -107,8 +107,8 @@ class PPO(OnPolicy):
     @classmethod
     def rules(cls, config: Any) -> list[str]:
         c, memory, columns = config.algo, config.model.core is not None, config.env.num * config.pool.workers
-        if problem := world_problem(config):
-            return [problem]
+        if problems := critic_problems(config):
+            return problems
         length = (c.sequence or c.rollout) if memory else 1
         if c.sequence is not None and not memory:
             return [

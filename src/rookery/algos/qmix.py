@@ -22,6 +22,7 @@ from torch import Tensor, nn
 
 from rookery.algos.base import Positive, Share
 from rookery.algos.mixing import Mixing, MixingConfig
+from rookery.algos.teams import world_problem
 from rookery.core.team import PRESENT
 from rookery.core.tree import Tree
 from rookery.equations.value import greedy_action, pick, squared
@@ -48,10 +49,7 @@ class QMIX(Mixing):
 
     @classmethod
     def rules(cls, config: Any) -> list[str]:
-        problems = super().rules(config)
-        if config.env.world == "none":
-            problems.append("algo.name=qmix mixes by the world, but env.world=none. Set env.world=auto, or use vdn.")
-        return problems
+        return super().rules(config) + world_problem(config)
 
     def mixer(self) -> nn.Module:
         c, team = self.config, self.team

@@ -10,7 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rookery.core.team import PRESENT
+from rookery.core.errors import ConfigError
+from rookery.core.team import PRESENT, Team
 from rookery.core.tree import Tree
 
 
@@ -39,9 +40,19 @@ def over_members(x: Tensor, obs: Tree) -> Tensor:
     return torch.where(there > 0.0, x, 0.0).sum(-1) / there.sum(-1).clamp(min=1.0)
 
 
-def world_problem(config: Any, part: str = "critic") -> list[str]:
-    """The rule of critics and mixers that see the world."""
+def world_problem(config: Any, wants: str | None = None, instead: str = "use vdn") -> list[str]:
+    """The rule of critics and mixers that see the world; `wants`: what in the config says so."""
     if config.env.world != "none":
         return []
-    name = config.algo.name
-    return [f"algo.name={name} has a {part} that sees the world, but env.world=none. Set env.world=auto, or use vdn."]
+    wants = wants or f"algo.name={config.algo.name} has a part that sees the world"
+    return [f"{wants}, but env.world=none. Set env.world=auto, or {instead}."]
+
+
+def check_rewards(algo: Any) -> None:
+    """Refuse rewards of each member (`reward: own`) where an algorithm has one value of the whole team."""
+    team = Team.of(algo.obs_spec, algo.action_spec)
+    if team is not None and team.own and not algo.own_rewards:
+        raise ConfigError(
+            f"env.teams says reward=own, but algo.name={algo.name} learns from one reward of the whole team. Set "
+            "reward=sum, or use maddpg."
+        )

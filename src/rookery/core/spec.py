@@ -18,6 +18,7 @@ from rookery.core.tree import Tree, leaves, tree_map, walk
 
 Kind = Literal["box", "discrete", "multi_discrete", "multi_binary"]
 MASK = "action_mask"
+AGENTS, PRESENT = "agents", "present"  # parts of what a team sees (`core.team`)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,8 +106,18 @@ def is_mask(path: str) -> bool:
     return path == MASK
 
 
+def frame_axis(obs_spec: Tree, path: str) -> int | None:
+    """Axes that a part of an observation has before those of its frames: 0, or 1 of what members of a team see; None
+    if it belongs to one step and is never stacked: masks, and whatever else a team is told (`core.team`)."""
+    present = obs_spec.get(PRESENT) if isinstance(obs_spec, dict) else None
+    if isinstance(present, Leaf) and present.kind == "multi_binary" and AGENTS in obs_spec:
+        return 1 if path == AGENTS or path.startswith(f"{AGENTS}/") else None
+    return None if is_mask(path) else 0
+
+
 def stacked_spec(obs_spec: Tree, stack: int) -> Tree:
-    """The observation as networks see it with the last `stack` frames: [stack, *frame], oldest first.
+    """The observation as networks see it with the last `stack` frames: [stack, *frame], oldest first; of members of a
+    team [G, stack, *frame].
 
     Frames of an image become its channels: [C, H, W] gives [stack · C, H, W], [H, W] and [H, W, 1] give [stack, H, W].
     """
@@ -114,9 +125,23 @@ def stacked_spec(obs_spec: Tree, stack: int) -> Tree:
         return obs_spec
     bounds = 2 * stack * bytes_of(obs_spec)
     check_room(bounds, f"env.stack={stack} frames of {describe(obs_spec)} need", "Lower env.stack.")
-    flat = {path: leaf if is_mask(path) else _stacked_leaf(leaf, stack, path) for path, leaf in walk(obs_spec)}
-    parts = iter(flat.values())
+
+    def stacked(path: str, leaf: Leaf) -> Leaf:
+        axes = frame_axis(obs_spec, path)
+        if not axes:
+            return leaf if axes is None else _stacked_leaf(leaf, stack, path)
+        one = _stacked_leaf(one_of(leaf), stack, path)
+        low, high = (None if bound is None else np.stack([bound] * leaf.shape[0]) for bound in (one.low, one.high))
+        return Leaf(one.kind, (leaf.shape[0], *one.shape), one.dtype, one.sizes, one.start, low, high)
+
+    parts = iter([stacked(path, leaf) for path, leaf in walk(obs_spec)])
     return tree_map(lambda _: next(parts), obs_spec)
+
+
+def one_of(leaf: Leaf) -> Leaf:
+    """[G, …] → […]: that of the first member, whose bounds are everybody's."""
+    bounds = (None if bound is None else bound[0] for bound in (leaf.low, leaf.high))
+    return Leaf(leaf.kind, leaf.shape[1:], leaf.dtype, leaf.sizes, leaf.start, *bounds)
 
 
 def _stacked_leaf(leaf: Leaf, stack: int, path: str) -> Leaf:

@@ -43,6 +43,7 @@ class StoreNeeds:
     window: Window | None  # the sequences that are learnt from; None: single steps
     memory: Tree  # spec of one seat's hidden state
     goals: GoalFunctions
+    paid: str | None  # part of an observation that tells what each member of a team was paid; None: one reward
     from_env: Callable[..., Any] | None  # env's actions → the policy's
     stream: Callable[[str], np.random.Generator]  # random streams of the player, by name
     total_steps: int | None
@@ -61,6 +62,11 @@ def rollout_store(needs: StoreNeeds) -> Store:
 
 def replay_store(needs: StoreNeeds) -> Store:
     _check_sequences(needs)
+    if needs.paid is not None and needs.section.demonstrations is not None:
+        raise ConfigError(
+            "store.demonstrations holds one reward per step, but env.teams says reward=own, one per member. Remove it, "
+            "or set reward=sum."
+        )
     section, size = needs.section, needs.section.batch_size
     shown = 0
     if section.demonstrations is not None:
@@ -78,6 +84,7 @@ def replay_store(needs: StoreNeeds) -> Store:
         extras=None if needs.window is None else {"state": needs.memory},
         stack=needs.stack,
         goals=needs.goals,
+        paid=needs.paid,
         total_steps=needs.total_steps,
         scratch=needs.folder,
     )

@@ -55,7 +55,9 @@ class TeamConfig(Section):
     """One of `env.teams`: agents that are learned as one body. `env.teams.red=[a, b]` is short for its members."""
 
     members: Annotated[tuple[str, ...], Field(min_length=1)]  # agents, or agent_*: all that begin so
-    reward: Literal["sum", "mean"] = "sum"  # of what the members receive
+    reward: Literal["sum", "mean", "own"] = (
+        "sum"  # of what the members receive; own: the sum, and each learns from its own (maddpg)
+    )
     body: Literal["auto", "one", "each"] = (
         "auto"  # one: members are one agent; each: they only share a player; auto: one if its algorithm is for teams
     )

@@ -257,6 +257,20 @@ def _frames(slot, column, oldest, meta, out):
 
 
 @njit(cache=True)
+def _successor(slot, column, head, meta):
+    """(address of a row's successor, slot of the next row of its episode). No next row: −1. Holes are stepped over."""
+    slots, columns = meta.shape[:2]
+    if meta[slot, column, FLAGS] & CLOSED:
+        return -1 - np.int64(meta[slot, column, FINAL]), -1
+    following = after = slot + 1 if slot + 1 < slots else 0
+    while following != head and not meta[following, column, FLAGS] & (VALID | FIRST):
+        following = following + 1 if following + 1 < slots else 0
+    if following != head and meta[following, column, FLAGS] & FIRST:
+        return after * columns + column, -1  # its episode is lost: the first hole holds the successor
+    return following * columns + column, following if following != head else -1
+
+
+@njit(cache=True)
 def follow(index, n_step, gamma, lanes, meta, reward_of, obs_at, next_at, reward, discount):
     """For each drawn row: n-step reward (`equations.returns.n_step` of a replay), bootstrap discount, addresses of its
     observation and of its successor.
@@ -276,26 +290,54 @@ def follow(index, n_step, gamma, lanes, meta, reward_of, obs_at, next_at, reward
             total += factor * reward_of[slot, column, REWARD]
             factor *= gamma
             k += 1
-            flags = meta[slot, column, FLAGS]
-            if flags & CLOSED:
-                successor = -1 - np.int64(meta[slot, column, FINAL])
-                break
-            following = after = slot + 1 if slot + 1 < slots else 0
-            while following != head and not meta[following, column, FLAGS] & (VALID | FIRST):
-                following = following + 1 if following + 1 < slots else 0
-            if following != head and meta[following, column, FLAGS] & FIRST:
-                successor = after * columns + column  # its episode is lost: the first hole holds the successor
-                break
-            successor = following * columns + column
-            if k == n_step or following == head:
+            successor, following = _successor(slot, column, head, meta)
+            if k == n_step or following < 0:
                 break
             slot = following
         reward[i] = total
-        discount[i] = 0.0 if flags & TERMINATED else factor
+        discount[i] = 0.0 if meta[slot, column, FLAGS] & TERMINATED else factor
         oldest = (head - lane[COUNT]) % slots
         _frames(start, column, oldest, meta, obs_at[i])
         _frames(slot, column, oldest, meta, next_at[i, : stack - 1])
         next_at[i, stack - 1] = successor
+
+
+@njit(cache=True)
+def follow_each(index, n_step, gamma, lanes, meta, paid, finals, reward):
+    """reward[i, g] = Σ_{j<k} γ^j r_j of member g, as `follow` sums the team's; what members are paid for a row stands
+    in its successor: paid [slots · columns, G], finals [entries, G]."""
+    columns, members = meta.shape[1], reward.shape[1]
+    for i in range(index.shape[0]):
+        slot, column = index[i] // columns, index[i] % columns
+        head = lanes[column // lanes[0, WIDTH], HEAD]
+        total, factor, k = np.zeros(members), 1.0, 0
+        while True:
+            successor, following = _successor(slot, column, head, meta)
+            row = paid[successor] if successor >= 0 else finals[-1 - successor]
+            for g in range(members):
+                total[g] += factor * row[g]
+            factor *= gamma
+            k += 1
+            if k == n_step or following < 0:
+                break
+            slot = following
+        for g in range(members):
+            reward[i, g] = total[g]
+
+
+@njit(cache=True)
+def copy_members(ring, finals, at, members, out):
+    """out[i, g, f] = what member g saw in the row at address at[i, f], each as words; ring and finals are
+    [rows · members, words], out is [N · members · frames, words]."""
+    frames = at.shape[1]
+    for i in range(at.shape[0]):
+        for f in range(frames):
+            a = at[i, f]
+            for g in range(members):
+                row = ring[a * members + g] if a >= 0 else finals[(-1 - a) * members + g]
+                to = (i * members + g) * frames + f
+                for j in range(out.shape[1]):
+                    out[to, j] = row[j]
 
 
 @njit(cache=True)

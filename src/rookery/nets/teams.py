@@ -31,6 +31,7 @@ from rookery.nets.config import CoreConfig, ModelConfig
 from rookery.nets.cores import State, build_core, state_spec
 from rookery.nets.heads import QNetwork
 from rookery.nets.modules import linear, mlp
+from rookery.nets.normalise import NormaliseTeam
 
 
 def team_memory(team: Team, model: ModelConfig) -> Tree:
@@ -68,16 +69,36 @@ def box(size: int) -> Leaf:
     return Leaf("box", (size,), np.dtype(np.float32))
 
 
-class Members(nn.Module):
+def bare(model: ModelConfig) -> ModelConfig:
+    """The model of what sees normalised things already."""
+    return model.model_copy(update={"normalise_obs": False})
+
+
+class TeamNetwork(nn.Module):
+    """A network that sees what a team does, normalised if the model says so; its parts are built with `bare(model)`."""
+
+    plain = True  # core.plain
+
+    def __init__(self, team: Team, model: ModelConfig | None):
+        """Without a model: a part of such a network."""
+        super().__init__()
+        self.normaliser = NormaliseTeam(team) if model is not None and model.normalise_obs else None
+
+    def view(self, obs: Tree) -> Tree:
+        return obs if self.normaliser is None else self.normaliser(obs)
+
+
+class Members(TeamNetwork):
     """A network for each member, or one that they share; `make` builds one from the spec of what it sees.
 
-    With memory they are read by `step` and `unroll`, as a single `QNetwork` is; the states are [..., G, size].
+    With memory they are read by `step` and `unroll`, as a single `QNetwork` is; the states are [..., G, size]. With a
+    model they normalise what they see themselves, and `make` must not.
     """
 
     plain = True  # core.plain
 
-    def __init__(self, team: Team, make: Callable[[Tree], nn.Module], shared: bool):
-        super().__init__()
+    def __init__(self, team: Team, make: Callable[[Tree], nn.Module], shared: bool, model: ModelConfig | None = None):
+        super().__init__(team, model)
         self.count, self.shared = team.members, shared
         spec = {"seen": team.obs, "who": box(team.members)} if shared else team.obs
         self.networks = nn.ModuleList(make(spec) for _ in range(1 if shared else team.members))
@@ -87,6 +108,7 @@ class Members(nn.Module):
         return list(self.networks)
 
     def forward(self, obs: Tree) -> Tensor:
+        obs = self.view(obs)
         if self.shared:
             return self.networks[0](self._seen(obs))
         lead = obs[PRESENT].dim() - 1
@@ -100,6 +122,7 @@ class Members(nn.Module):
 
     def step(self, obs: Tree, state: State) -> tuple[Tensor, State]:
         """(results [..., G, …], next state); who is not present remembers what it did."""
+        obs = self.view(obs)
         there = obs[PRESENT].bool().unsqueeze(-1)
         if self.shared:
             out, after = self._nets[0].step(self._seen(obs), state)
@@ -112,6 +135,7 @@ class Members(nn.Module):
 
     def unroll(self, obs: Tree, state: State, first: Tensor, valid: Tensor) -> tuple[Tensor, State]:
         """(results [T, B, G, …], states after each step [T, B, G, …]) from the state [B, G, …] before the first."""
+        obs = self.view(obs)
         there = valid.bool().unsqueeze(-1) & obs[PRESENT].bool()
         starts = _starts(first.bool().unsqueeze(-1).expand_as(there), there)
         if not self.shared:
@@ -189,7 +213,7 @@ class Free(nn.Module):
         return self.layers(torch.cat([q, world], -1)).squeeze(-1)
 
 
-class TeamQ(nn.Module):
+class TeamQ(TeamNetwork):
     """Q_i [..., G, A] of the members, and Q_tot [...] of what they chose."""
 
     plain = True  # core.plain
@@ -204,23 +228,23 @@ class TeamQ(nn.Module):
         dueling: bool = False,
         noisy: bool = False,
     ):
-        super().__init__()
-        choices = team.action.sizes[0]
-        self.members = Members(team, lambda spec: QNetwork(spec, choices, model, dueling, noisy), shared)
+        super().__init__(team, model)
+        choices, own = team.action.sizes[0], bare(model)
+        self.members = Members(team, lambda spec: QNetwork(spec, choices, own, dueling, noisy), shared)
         self.mixer = mixer
 
     def forward(self, obs: Tree) -> Tensor:
-        return self.members(obs)
+        return self.members(self.view(obs))
 
     def step(self, obs: Tree, state: State) -> tuple[Tensor, State]:
-        return self.members.step(obs, state)
+        return self.members.step(self.view(obs), state)
 
     def unroll(self, obs: Tree, state: State, first: Tensor, valid: Tensor) -> tuple[Tensor, State]:
-        return self.members.unroll(obs, state, first, valid)
+        return self.members.unroll(self.view(obs), state, first, valid)
 
     def mix(self, q: Tensor, obs: Tree) -> Tensor:
         """Of the members' chosen Q_i [..., G]."""
-        return self.mixer(q * obs[PRESENT].float(), world_of(obs))
+        return self.mixer(q * obs[PRESENT].float(), world_of(self.view(obs)))
 
 
 class Attention(nn.Module):
@@ -257,14 +281,14 @@ class Attention(nn.Module):
         return (weight.unsqueeze(-1) * value).sum(-2)
 
 
-class Together(nn.Module):
+class Together(TeamNetwork):
     """`TeamQ` whose Q_i = Q_alone + Q_collab; `own_loss` holds Q_collab of somebody without others at 0."""
 
     plain = True  # core.plain
 
     def __init__(self, team: Team, model: ModelConfig, mixer: nn.Module, config: Any):
-        super().__init__()
-        slices, choices = tuple(map(tuple, config.others)), team.action.sizes[0]
+        super().__init__(team, model)
+        slices, choices, own = tuple(map(tuple, config.others)), team.action.sizes[0], bare(model)
         width = team.obs.shape[0] if isinstance(team.obs, Leaf) and len(team.obs.shape) == 1 else 0
         if any(not 0 <= start < stop <= width for start, stop in slices):
             raise ConfigError(
@@ -272,32 +296,35 @@ class Together(nn.Module):
                 f"but it sees {describe(team.obs)}. Correct them, or set algo.others=[]."
             )
         both = replace(team, obs={"seen": team.obs, "heard": box(config.attention)})
-        make = lambda spec: QNetwork(spec, choices, model, config.dueling, config.noisy)  # noqa: E731
+        make = lambda spec: QNetwork(spec, choices, own, config.dueling, config.noisy)  # noqa: E731
         self.slices, self.size, self.cost = slices, config.attention, config.mara
         self.alone, self.collab = Members(team, make, config.shared), Members(both, make, config.shared)
-        self.attention, self.mixer = Attention(team, model, config.attention, slices), mixer
+        self.attention, self.mixer = Attention(team, own, config.attention, slices), mixer
 
     def forward(self, obs: Tree) -> Tensor:
+        obs = self.view(obs)
         return self.alone(self._alone(obs)) + self.collab(self._with(obs, self.attention(obs)))
 
     def step(self, obs: Tree, state: Any) -> tuple[Tensor, Any]:
+        obs = self.view(obs)
         alone, first = self.alone.step(self._alone(obs), state["alone"])
         collab, second = self.collab.step(self._with(obs, self.attention(obs)), state["collab"])
         return alone + collab, {"alone": first, "collab": second}
 
     def unroll(self, obs: Tree, state: Any, first: Tensor, valid: Tensor) -> tuple[Tensor, Any]:
+        obs = self.view(obs)
         alone, after = self.alone.unroll(self._alone(obs), state["alone"], first, valid)
         collab, then = self.collab.unroll(self._with(obs, self.attention(obs)), state["collab"], first, valid)
         return alone + collab, {"alone": after, "collab": then}
 
     def mix(self, q: Tensor, obs: Tree) -> Tensor:
         """Of the members' chosen Q_i [..., G]."""
-        return self.mixer(q * obs[PRESENT].float(), world_of(present_only(obs)))
+        return self.mixer(q * obs[PRESENT].float(), world_of(present_only(self.view(obs))))
 
     def own_loss(self, b: Any) -> tuple[Tensor, dict[str, Tensor]]:
         """α mean Q_collab(o_alone, ·)² over the members that are present."""
         counts = b.obs[PRESENT].float()
-        silent = self._with(self._alone(b.obs), counts.new_zeros(*counts.shape, self.size))
+        silent = self._with(self._alone(self.view(b.obs)), counts.new_zeros(*counts.shape, self.size))
         if "state" in b:
             start = tree_map(lambda x: x[0], b.state["collab"])
             q, counts = self.collab.unroll(silent, start, b.first, b.valid)[0], counts * b.valid.float().unsqueeze(-1)
@@ -320,7 +347,7 @@ class Together(nn.Module):
         return {AGENTS: {"seen": obs[AGENTS], "heard": heard}, PRESENT: obs[PRESENT]}
 
 
-class Central(nn.Module):
+class Central(TeamNetwork):
     """`out` numbers about each member [..., G, out]: from the world, what it sees, and what everybody does.
 
     The actions [..., G, G, k] are told to each of them by itself, so that its own can be hidden, or another one than
@@ -330,13 +357,13 @@ class Central(nn.Module):
     plain = True  # core.plain
 
     def __init__(self, team: Team, model: ModelConfig, width: int, out: int, shared: bool):
-        super().__init__()
+        super().__init__(team, model)
         spec = {"own": team.obs, "world": box(team.world_size), "actions": box(team.members * width)}
-        feed_forward = model.model_copy(update={"core": None})
+        feed_forward = bare(model).model_copy(update={"core": None})
         self.members = Members(replace(team, obs=spec), lambda spec: QNetwork(spec, out, feed_forward), shared)
 
     def forward(self, obs: Tree, actions: Tensor) -> Tensor:
-        obs = present_only(obs)
+        obs = present_only(self.view(obs))
         present = obs[PRESENT]
         world = world_of(obs).unsqueeze(-2).expand(*present.shape, -1)
         done = torch.where(present.bool().unsqueeze(-2).unsqueeze(-1), actions, 0.0).flatten(-2)
@@ -352,7 +379,7 @@ class Thoughts(NamedTuple):
     group: Tensor  # bool [..., G, G]: who is in the group of the first member
 
 
-class Communicating(nn.Module):
+class Communicating(TeamNetwork):
     """Actions [..., G, out] of members that may share their thoughts in groups of `size`: whoever initiates one, and
     the next members after it that are present, as if they sat in a circle.
     """
@@ -360,9 +387,10 @@ class Communicating(nn.Module):
     plain = True  # core.plain
 
     def __init__(self, team: Team, model: ModelConfig, out: int, *, size: int, channel: int, shared: bool, bound: bool):
-        super().__init__()
+        super().__init__(team, model)
         self.count, self.size, self.bound = team.members, size, bound
-        self.members = Members(team, lambda spec: build_encoder(spec, model), shared)
+        own = bare(model)
+        self.members = Members(team, lambda spec: build_encoder(spec, own), shared)
         width = self.members.features
         self.attention = mlp([width, width, 1], model.activation)
         cell = CoreConfig(kind="lstm", size=channel)
@@ -374,7 +402,7 @@ class Communicating(nn.Module):
         return self.act(thoughts, thoughts.initiates > 0.0)
 
     def think(self, obs: Tree) -> Thoughts:
-        own = self.members(obs)
+        own = self.members(self.view(obs))
         initiates = self.attention(own.detach()).squeeze(-1)
         seat = torch.arange(self.count, device=own.device)
         circle = (seat.unsqueeze(-1) + seat) % self.count  # [i, d]: who sits d places after i

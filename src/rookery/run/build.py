@@ -24,6 +24,7 @@ from rookery.core.spec import describe, spec_to_json, stacked_spec
 from rookery.core.system.functions import Sent
 from rookery.core.system.memory import check_room
 from rookery.core.system.process import LEAST_BYTES
+from rookery.core.team import REWARDS
 from rookery.core.tree import Tree
 from rookery.data.build import StoreNeeds
 from rookery.data.replay.hindsight import ACHIEVED, DESIRED, GoalFunctions, check_goals
@@ -291,6 +292,7 @@ def build_store(player: Player, env: MultiEnv, folder: Path | None) -> Store:
         window=algo.window(),
         memory=algo.memory(),
         goals=goals,
+        paid=REWARDS if algo.own_rewards and algo.team.own else None,
         from_env=algo.rule().from_env,
         stream=player.streams.numpy,
         total_steps=view.train.max_steps,

@@ -7,7 +7,7 @@ from gymnasium import spaces
 from envs.crowd import AGENTS, WIDTH, DictCrowd, ParallelCrowd
 from rookery import Trainer, load_config
 from rookery.core.errors import ConfigError
-from rookery.envs.multi.engine import DictAgents, ParallelAgents
+from rookery.envs.multi.engine import DictAgents, ParallelAgents, TurnAgents
 
 
 def seed_of(i, episode):
@@ -53,6 +53,51 @@ def test_the_world_and_who_one_is_by_hand(engine, crowd, world):
             legal["b"] = np.array([int(rng.choice(np.flatnonzero(mask) if mask.any() else 2))])
         env.step(legal)
     assert looked > 150
+
+
+class Clock:
+    """AEC: a, b and c act in turn; each sees ten times its number and the time."""
+
+    possible_agents = ["a", "b", "c"]
+    metadata = {"name": "clock"}
+
+    def observation_space(self, agent):
+        return spaces.Box(0, 99, (1,), np.float32)
+
+    def action_space(self, agent):
+        return spaces.Discrete(2)
+
+    def reset(self, seed=None, options=None):
+        self.agents, self.time, self.agent_selection = list(self.possible_agents), 0, "a"
+        self._cumulative_rewards = dict.fromkeys(self.agents, 0.0)
+        self.terminations = self.truncations = dict.fromkeys(self.agents, False)
+        self.infos = {agent: {} for agent in self.agents}
+
+    def observe(self, agent):
+        return np.float32([10 * (1 + self.agents.index(agent)) + self.time])
+
+    def last(self):
+        return self.observe(self.agent_selection), 0.0, False, False, {}
+
+    def step(self, action):
+        self.time += 1
+        self.agent_selection = self.agents[self.time % 3]
+
+    def close(self):
+        pass
+
+
+def test_who_waits_when_an_episode_is_cut_sees_the_world_of_that_moment():
+    # cut after 5 steps: c acts next and sees 35; a and b wait, and see 15 and 25, in a world of these three
+    env = TurnAgents([Clock()], seed_of, central=("a", "b", "c"), world="joined", max_episode_steps=5)
+    env.reset()
+    for _ in range(5):
+        out = env.step({a: np.array([0]) for a in env.agents if env.acting[a][0]})
+    finals = {agent: [obs for _, obs in step.final] for agent, step in out.agents.items()}
+    for agent, own in (("a", 15.0), ("b", 25.0), ("c", 35.0)):
+        (seen,) = finals[agent]
+        assert seen["own"].tolist() == [own]
+        assert seen["world"].tolist() == [1.0, 1.0, 1.0, 15.0, 25.0, 35.0]
 
 
 def test_a_part_of_that_name_is_not_hidden():

@@ -4,27 +4,38 @@ import os
 import signal
 from functools import partial
 
+import numpy as np
 import pytest
 import torch
+from gymnasium import spaces
 from torch import nn
 
+from algos.team_batches import CHOICES, VECTORS, replay_rows, seen_by, team_rollout, team_sequences
 from algos.test_updates import BOX, OBS, SMALL, TWO, replay_batch, rollout
 from learning.toys import Toy, distance, toy_batch
+from rookery.algos.atoc import ATOC, ATOCConfig
+from rookery.algos.collaq import CollaQ, CollaQConfig
+from rookery.algos.coma import COMA, COMAConfig
 from rookery.algos.dqn import DQN, DQNConfig
+from rookery.algos.maddpg import MADDPG, MADDPGConfig
 from rookery.algos.ppo import PPO, PPOConfig
+from rookery.algos.qmix import QMIX, QMIXConfig
 from rookery.algos.r2d2 import R2D2, R2D2Config
 from rookery.algos.sac import SAC, SACConfig
 from rookery.core.counting import counting
 from rookery.core.errors import ConfigError, EnvError, LearnerLost
 from rookery.core.rng import Streams
+from rookery.core.spec import spec_of
 from rookery.equations.value import mean_valid
 from rookery.learning.group.follower import GroupSpec
 from rookery.learning.group.leader import Leader
 from rookery.learning.learner import Learner
 from rookery.nets import ModelConfig
-from selection import slow_but
+from selection import matrix_but, slow_but
 
 MEMORY = ModelConfig(hidden=(16,), core={"kind": "lstm", "size": 8})
+GRU = ModelConfig(hidden=(8,), core={"kind": "gru", "size": 6})
+SHOWN = spec_of(spaces.Dict({"own": spaces.Box(-1, 1, (3,), np.float32), "world": spaces.Box(-1, 1, (5,), np.float32)}))
 
 
 def leader(make, learners=2, axis=0, seconds=60.0, seed=0):
@@ -65,6 +76,16 @@ def rollouts(it, seed):
     return rows
 
 
+def shown_rollouts(it, seed):
+    """As `rollouts`, of an agent that is shown the world."""
+    g, batch = torch.Generator().manual_seed(seed + 100), rollout(seed, TWO, rows=8, columns=8)
+    for name in ("obs", "last_obs", "final_obs"):
+        batch[name] = {"own": batch[name], "world": torch.randn(*batch[name].shape[:-1], 5, generator=g)}
+    rows = it.prepare(batch)
+    rows["valid"][40:50] = 0.0
+    return rows
+
+
 CASES = {
     "dqn": (partial(DQN, DQNConfig(), OBS, TWO, SMALL), 0, lambda it, seed: replay_batch(seed, "discrete", 32)),
     "noisy": (partial(DQN, DQNConfig(noisy=True), OBS, TWO, SMALL), 0,
@@ -76,6 +97,32 @@ CASES = {
         1,
         lambda it, seed: sequences(seed),
     ),
+}  # fmt: skip
+
+
+MASKED, OPEN = seen_by(mask=True), seen_by()
+RECALLS = {"embed": 4, "hyper": 8, "sequence": 3, "overlap": 1, "burn_in": 2}
+
+
+def recalled(it, seed):
+    return team_sequences(seed, MASKED, CHOICES, it.algo.memory(), columns=8)
+
+
+def joint_rollouts(it, seed):
+    return it.prepare(team_rollout(seed, MASKED, CHOICES, columns=8))
+
+
+TEAMS = {
+    "qmix": (partial(QMIX, QMIXConfig(**RECALLS, weighting="central"), MASKED, CHOICES, GRU), 1, recalled),
+    "collaq": (partial(CollaQ, CollaQConfig(**RECALLS, attention=4), MASKED, CHOICES, GRU), 1, recalled),
+    "coma": (partial(COMA, COMAConfig(), MASKED, CHOICES, SMALL), 0, joint_rollouts),
+    "maddpg": (partial(MADDPG, MADDPGConfig(), OPEN, VECTORS, SMALL), 0,
+        lambda it, seed: replay_rows(seed, OPEN, VECTORS, rows=32)),
+    "maddpg-choices": (partial(MADDPG, MADDPGConfig(), MASKED, CHOICES, SMALL), 0,
+        lambda it, seed: replay_rows(seed, MASKED, CHOICES, rows=32)),
+    "atoc": (partial(ATOC, ATOCConfig(channel=4), OPEN, VECTORS, SMALL), 0,
+        lambda it, seed: replay_rows(seed, OPEN, VECTORS, rows=32)),
+    "mappo": (partial(PPO, PPOConfig(critic="world", normalise_value=True), SHOWN, TWO, SMALL), 0, shown_rollouts),
 }  # fmt: skip
 
 
@@ -95,7 +142,7 @@ def made():
 
 @pytest.mark.parametrize("case", slow_but(CASES, "dqn"))
 def test_an_update_of_two_learners_is_that_of_one_on_the_whole_batch(case, made):
-    make, axis, batch_of = CASES[case]
+    make, axis, batch_of = (CASES | TEAMS)[case]
     it = made(make, axis=axis)
     for seed in range(4):
         one, batch = twin_of(it), batch_of(it, seed)
@@ -109,6 +156,12 @@ def test_an_update_of_two_learners_is_that_of_one_on_the_whole_batch(case, made)
         for key, array in theirs.arrays.items():
             assert distance(ours.arrays[key], array) < 1e-6
     it.check(deep=True)  # both have the same bits
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", matrix_but(TEAMS, "maddpg-choices"))
+def test_an_update_of_two_learners_of_a_team_is_that_of_one_on_the_whole_batch(case, made):
+    test_an_update_of_two_learners_is_that_of_one_on_the_whole_batch(case, made)
 
 
 def test_a_mean_over_valid_rows_is_over_those_of_all_learners():

@@ -54,6 +54,7 @@ class ReplayStore(Store):
         rng: of the draws.
         collectors: who deliver chunks.
         stack: frames per observation; the chunks hold single ones.
+        paid: the part of an observation that tells what each member of a team was paid; None: `b.reward` is the team's.
         window: sequences instead of single steps.
         extras: specs of what else a row has, by name.
         goals: functions of a goal env, for `store.hindsight`.
@@ -77,6 +78,7 @@ class ReplayStore(Store):
         window: Window | None = None,
         extras: dict[str, Tree] | None = None,
         goals: GoalFunctions | None = None,
+        paid: str | None = None,
         total_steps: int | None = None,
         scratch: Path | None = None,
     ):
@@ -95,7 +97,7 @@ class ReplayStore(Store):
         self._ring = Ring(fields, columns, math.ceil(config.capacity / columns), collectors, self._max_reuse, zeros)
         self._windows = None if window is None else Windows(self._ring, window)
         self._reader: Reader | WindowReader = (
-            Reader(self._ring, config.batch_size, n_step, gamma, stack)
+            Reader(self._ring, config.batch_size, n_step, gamma, stack, paid)
             if window is None
             else WindowReader(self._ring, config.batch_size, window)
         )

@@ -11,7 +11,7 @@ It stands alone because an agent is told of the world step by step, whoever acts
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import numpy as np
@@ -23,7 +23,7 @@ from rookery.core.team import OWN, WHO, WORLD
 from rookery.core.tree import flatten
 from rookery.envs.boundary import Receiver
 from rookery.envs.multi.apis import ApiAdapter, Timestep
-from rookery.envs.multi.team_rows import boxed, first_choices
+from rookery.envs.multi.team_rows import boxed, write_one_hot
 from rookery.envs.multi.teams import state_space
 
 
@@ -47,12 +47,16 @@ class Central(ApiAdapter):
         self._who = {agent: {WHO: one_hot[k]} if ids else {} for k, agent in enumerate(self.agents)}
         who = {WHO: spaces.Box(0.0, 1.0, (len(self.agents),), np.float32)} if ids else {}
         self._spaces = {a: _with(inner.spaces(a)[0], who | (more if a in self._central else {})) for a in self.agents}
+        self._gone: set[str] = set()  # who has ended
+        self._waits: list[str] = []  # who was told nothing in the last step and has not ended
+        self._last: dict[str, tuple[Any, float]] = {}  # what they see and received, if the episode is cut there
 
     def spaces(self, agent: str) -> tuple[spaces.Space, spaces.Space]:
         return self._spaces[agent], self.inner.spaces(agent)[1]
 
     def reset(self, seed: int | None) -> Timestep:
         self._world[:] = 0.0
+        self._gone.clear()
         return self._through(self.inner.reset(seed))
 
     def step(self, actions: dict[str, Any]) -> Timestep:
@@ -62,11 +66,17 @@ class Central(ApiAdapter):
         return self.inner.method(name)
 
     def last(self, agent: str) -> tuple[Any, float]:
-        obs, reward = self.inner.last(agent)
+        if agent in self._waits and not self._last:  # the world that one of them sees is that of all of them
+            self._last = {waiting: self.inner.last(waiting) for waiting in self._waits}
+            self._join({waiting: obs for waiting, (obs, _) in self._last.items()})
+        obs, reward = self._last[agent] if agent in self._last else self.inner.last(agent)
         return None if obs is None else self._seen(agent, obs, self._now()), reward
 
     def _through(self, timestep: Timestep) -> Timestep:
-        self._join(timestep)
+        self._gone.difference_update(timestep.acting)  # who comes back
+        self._gone.update(timestep.terminated, timestep.truncated)
+        self._last, self._waits = {}, [a for a in self.agents if a not in timestep.obs and a not in self._gone]
+        self._join(timestep.obs, timestep.terminated)
         world = self._now()
         timestep.obs = {
             agent: obs if obs is None or agent not in self._spaces else self._seen(agent, obs, world)
@@ -79,13 +89,13 @@ class Central(ApiAdapter):
             return None
         return self._world if self._state is None else self._state()
 
-    def _join(self, timestep: Timestep) -> None:
+    def _join(self, seen: Mapping[str, Any], terminated: Collection[str] = ()) -> None:
         """What everybody sees now, or saw last."""
         for k, (agent, slot) in enumerate(self._slots.items()):
-            if timestep.obs.get(agent) is not None:
-                slot.write(self._world, timestep.obs[agent])
+            if seen.get(agent) is not None:
+                slot.write(self._world, seen[agent])
                 self._world[k] = 1.0
-            if agent in timestep.terminated:
+            if agent in terminated:
                 self._world[k], self._world[slot.at] = 0.0, 0.0
 
     def _seen(self, agent: str, obs: Any, world: Any) -> Any:
@@ -116,11 +126,10 @@ class _Slot:
     def write(self, world: np.ndarray, obs: Any) -> None:
         self._received.write(0, obs)
         for here, buffer, leaf in self._parts:
-            if leaf.kind in ("box", "multi_binary"):
+            if leaf.kind == "box":
                 world[here] = buffer.ravel() if buffer.dtype != np.uint8 else buffer.ravel() / np.float32(255)
             else:
-                world[here] = 0.0
-                world[here.start + first_choices(leaf) + buffer[0]] = 1.0
+                write_one_hot(world[here], leaf, buffer[0].ravel())
 
 
 def _with(space: spaces.Space, more: dict[str, spaces.Space]) -> spaces.Space:

@@ -17,7 +17,7 @@ from gymnasium import spaces
 
 from rookery.core.errors import ConfigError
 from rookery.core.spec import MASK, Leaf, describe, is_mask, spec_of, without_mask, zeros
-from rookery.core.team import AGENTS, PRESENT, WORLD
+from rookery.core.team import AGENTS, PRESENT, REWARDS, WORLD
 from rookery.core.tree import Tree, flatten, unflatten
 from rookery.envs.boundary import Part, Receiver, all_of, finite_test
 
@@ -31,12 +31,14 @@ class Seen:
     members: Mapping[str, Any]  # member → its observation, None: it has none; who is missing sees what it saw before
     present: list[bool] | None  # None: everybody
     world: Any
+    rewards: list[float] | None = None  # of each member; None: they are not told
 
 
 class TeamSpaces:
     """From the spaces of the members to those of the team."""
 
-    def __init__(self, team: str, members: dict[str, Pair], world: spaces.Space | None):
+    def __init__(self, team: str, members: dict[str, Pair], world: spaces.Space | None, own: bool = False):
+        """`own`: rewards of each member are told."""
         self.team, self.members, self.world = team, members, world
         self.specs = {m: spec_of(obs, f"the observation space of {m!r}") for m, (obs, _) in members.items()}
         self.action, self._own = self._joint_action()
@@ -44,6 +46,7 @@ class TeamSpaces:
         self.counted = all(isinstance(action, spaces.Discrete) and not action.start for _, action in members.values())
         parts: dict[str, spaces.Space] = {AGENTS: self._filled_up(), PRESENT: spaces.MultiBinary(len(members))}
         parts |= {} if world is None else {WORLD: world}
+        parts |= {REWARDS: spaces.Box(-np.inf, np.inf, (len(members),), np.float32)} if own else {}
         if any(isinstance(spec, dict) and MASK in spec for spec in self.specs.values()):
             parts[MASK] = self._mask()
         self.obs = spaces.Dict(parts)
@@ -132,9 +135,13 @@ def boxed(leaf: Leaf) -> Leaf:
     return Leaf("box", shape, np.dtype(np.float32), low=np.zeros(shape, np.float32), high=np.ones(shape, np.float32))
 
 
-def first_choices(leaf: Leaf) -> np.ndarray:
-    """Where the choices of each part of a discrete leaf begin in its one-hot form."""
-    return np.cumsum((0, *leaf.sizes[:-1]))
+def write_one_hot(out: np.ndarray, leaf: Leaf, values: np.ndarray) -> None:
+    """Discrete values as `boxed` shows them."""
+    if leaf.kind == "multi_binary":
+        out[...] = values
+        return
+    out[...] = 0.0
+    out[np.cumsum((0, *leaf.sizes[:-1])) + values] = 1.0  # where the choices of each part begin
 
 
 def _nested(tree: Tree) -> spaces.Space:
@@ -149,6 +156,7 @@ class TeamReceiver(Receiver):
         self._full = [False] * num  # everybody is present there
         self._present: np.ndarray = self.obs[PRESENT]
         self._mask: np.ndarray | None = self.obs.get(MASK)
+        self._rewards: np.ndarray | None = self.obs.get(REWARDS)
         edges = np.cumsum([0, *team.action.nvec]) if self._mask is not None else [0] * (len(team.members) + 1)
         self._members: dict[str, _Member] = {}
         for k, (m, (space, _)) in enumerate(team.members.items()):
@@ -192,6 +200,8 @@ class TeamReceiver(Receiver):
             self._write_some(i, seen)
         if self._world is not None:
             self._world(i, seen.world)
+        if self._rewards is not None:
+            self._rewards[i] = seen.rewards
 
     def _write_some(self, i: int, seen: Seen) -> None:
         present = seen.present or [True] * len(self._members)
@@ -217,11 +227,7 @@ class _OneHot(NamedTuple):
     leaf: Leaf
 
     def put(self, i: int) -> None:
-        if self.leaf.kind == "multi_binary":
-            self.view[i] = self.values[i]
-            return
-        self.view[i] = 0.0
-        self.view[i, first_choices(self.leaf) + self.values[i]] = 1.0
+        write_one_hot(self.view[i], self.leaf, self.values[i])
 
 
 class _Member(NamedTuple):

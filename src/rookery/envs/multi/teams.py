@@ -1,7 +1,8 @@
 """Teams: several agents of an env as one body with an axis of its members (`core.team`), whatever the env's API.
 
 A team acts when any of its members must; its row is complete when one of them must act again, or all have ended. It
-ends with the last of them, truncated if any of them was. Its reward is the sum (or mean) of what its members received.
+ends with the last of them, truncated if any of them was. Its reward is the sum (or mean) of what its members received;
+with `own` the sum, and the observation tells what each of them received since the team acted.
 
     terminated, or not there yet   zeros, present 0
     waits for its turn             what it saw last, present 0
@@ -36,10 +37,11 @@ class Teams(ApiAdapter):
         state = state_space(self.env, world)
         self._state: Callable[[], Any] | None = None if state is None else self.env.state
         self._spaces = {
-            team: TeamSpaces(team, {m: inner.spaces(m) for m in members}, state)
+            team: TeamSpaces(team, {m: inner.spaces(m) for m in members}, state, teams[team].reward == "own")
             for team, members in self.members.items()
         }
         self._share = {t: 1 / len(self.members[t]) if c.reward == "mean" else 1.0 for t, c in teams.items()}
+        self._own = frozenset(team for team, config in teams.items() if config.reward == "own")
         self._alone = [agent for agent in self.agents if agent not in self.members]
         lonely = len(self.agents) == 1 and all(one.counted for one in self._spaces.values())
         self._only = self.agents[0] if lonely else None  # a team that all are in, whose actions are plain lists
@@ -55,6 +57,7 @@ class Teams(ApiAdapter):
         self._gone: set[str] = set()  # teams that have ended
         self._acting: set[str] = set()  # members who must act
         self._unseen: dict[str, dict[str, Any]] = {team: dict.fromkeys(m) for team, m in self.members.items()}
+        self._earned = {team: dict.fromkeys(self.members[team], 0.0) for team in self._own}  # since it acted
         self.totals: dict[str, float] = dict.fromkeys(self._team, 0.0)  # what each member received in the episode
 
     def spaces(self, agent: str) -> tuple[spaces.Space, spaces.Space]:
@@ -79,6 +82,8 @@ class Teams(ApiAdapter):
         return (lambda action: action.tolist()) if counted else super().split(agent)
 
     def step(self, actions: dict[str, Any]) -> Timestep:
+        for team in self._own.intersection(actions):
+            self._earned[team] = dict.fromkeys(self.members[team], 0.0)
         everybody = len(self._acting) == len(self._team)
         if everybody and self._only is not None:
             return self._as_teams(self.inner.step(dict(zip(self._team, actions[self._only]))))
@@ -98,7 +103,8 @@ class Teams(ApiAdapter):
             return self.inner.last(agent)
         waiting = {m: self.inner.last(m) for m in self.members[agent] if m in self._there}
         self._unseen[agent] |= {m: obs for m, (obs, _) in waiting.items() if obs is not None}
-        return self._seen(agent, set(waiting)), sum(self._paid(agent, m, paid) for m, (_, paid) in waiting.items())
+        reward = sum(self._paid(agent, m, paid) for m, (_, paid) in waiting.items())
+        return self._seen(agent, set(waiting)), reward
 
     # --- what the env said, by team ---
 
@@ -127,15 +133,15 @@ class Teams(ApiAdapter):
             reward[agent], obs[agent] = paid[agent], shown[agent]
         world = None if self._state is None else self._state()
         for team, members, share, seen in self._bodies:
-            total = 0.0
+            total, told = 0.0, team in self._own
             for member in members:
                 value = paid[member]
-                if value.__class__ is float:
+                if value.__class__ is float and not told:
                     totals[member] += value
                     total += value * share
                 else:
                     total += self._paid(team, member, value)
-            reward[team], seen.members, seen.world = total, shown, world
+            reward[team], seen.members, seen.world, seen.rewards = total, shown, world, self._each(team)
         again.obs, again.infos = obs, timestep.infos  # who cuts an episode may have put other ones there
         return again
 
@@ -145,6 +151,8 @@ class Teams(ApiAdapter):
         except BadValue as error:
             raise BadValue(f"member {member!r} of {team!r}: {error}") from error
         self.totals[member] += value
+        if team in self._own:
+            self._earned[team][member] += value
         return value * self._share[team]
 
     def _note(self, timestep: Timestep) -> None:
@@ -175,6 +183,11 @@ class Teams(ApiAdapter):
         members = self.members[team]
         if self._acting.intersection(members):
             acting.append(team)
+            if team in self._own and (waiting := self._there.intersection(members) - self._acting):
+                raise BadValue(
+                    f"member {min(waiting)!r} of {team!r} waits while others act, but with env.teams.{team}.reward=own "
+                    "who does not act has no future of its own. Set reward=sum"
+                )
             obs[team] = self._seen(team, self._acting)
             return
         if team in self._gone or self._there.intersection(members):
@@ -191,7 +204,10 @@ class Teams(ApiAdapter):
         """What was not handed on yet, with who is present."""
         unseen, self._unseen[team] = self._unseen[team], {}
         world = None if self._state is None else self._state()
-        return Seen(unseen, [member in present for member in self.members[team]], world)
+        return Seen(unseen, [member in present for member in self.members[team]], world, self._each(team))
+
+    def _each(self, team: str) -> list[float] | None:
+        return list(self._earned[team].values()) if team in self._own else None
 
 
 def members_of(teams: Mapping[str, TeamConfig], agents: Sequence[str]) -> dict[str, tuple[str, ...]]:

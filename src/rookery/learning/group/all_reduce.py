@@ -3,7 +3,8 @@
     ∇L = 1/N Σ_r ∇L_r        L_r: the loss on part r of the batch, N equal parts in the order of the learners
 
 This is the gradient of the whole batch for every loss that is a sum of means over rows: a mean over equally many rows
-by itself, and a mean over valid rows because it is divided by the valid rows of the *average* part (`core.counting`).
+by itself, and a mean over valid rows because it is divided by the valid rows of the *average* part (`core.counting`);
+what a loss takes from the largest number of the batch (`largest_of`) is the largest of all parts.
 What is no such sum (a product of two means, a comparison of rows with one another) is noticed by the `Witness`, which
 sees the whole batch once. Random numbers are drawn for the whole batch by everybody, who keep their part.
 
@@ -68,7 +69,7 @@ class ReduceGroup:
     def update(self, rows: int) -> Iterator[None]:
         """Around an update on a part of so many rows."""
         self._rows, self._counted = rows, []
-        with counting(self._count):
+        with counting(self._count, self._largest):
             yield
         self._counted = []
 
@@ -120,9 +121,20 @@ class ReduceGroup:
         self._counted.append((valid, count))
         return count
 
+    def _largest(self, own: Tensor) -> Tensor:
+        """Of the numbers of all learners."""
+        largest = own.detach().clone()
+        self._reduce(largest, dist.ReduceOp.MAX)
+        return largest
+
     def _sum(self, tensor: Tensor) -> None:
+        self._reduce(tensor, dist.ReduceOp.SUM)
+
+    def _reduce(self, tensor: Tensor, how: Any) -> None:
+        options = dist.AllreduceOptions()
+        options.reduceOp = how
         try:
-            self._group.allreduce([tensor]).wait()
+            self._group.allreduce([tensor], options).wait()
         except RuntimeError as error:  # nobody to be named: the others' connections break, too
             raise WorkerLost(str(error)) from error
 

@@ -22,11 +22,6 @@ def env_of(config: Config) -> EnvConfig:
     if section.agents == 1:
         return section
     one = {name: team for name, team in _teams(config).items() if _one(config, name)}
-    if one and section.stack > 1:
-        raise ConfigError(
-            f"env.stack={section.stack} stacks what single agents see, but {next(iter(one))!r} is a team. Set "
-            "env.stack=1 and stack in the env, or give its members a memory (model.core)."
-        )
     return section.model_copy(update={"teams": one})
 
 
