@@ -81,7 +81,8 @@ class Teams(ApiAdapter):
     def step(self, actions: dict[str, Any]) -> Timestep:
         everybody = len(self._acting) == len(self._team)
         if everybody and self._only is not None:
-            return self._as_teams(self.inner.step(dict(zip(self._team, actions[self._only]))))
+            timestep = self.inner.step(dict(zip(self._team, actions[self._only])))
+            return self._plain(timestep) if timestep.plain else self._as_teams(timestep)
         apart: dict[str, Any] = {}
         for agent, action in actions.items():
             if agent in self.members:
