@@ -155,7 +155,8 @@ def collector(case: str, num: int, cart: bool, net: bool) -> Collector:
     if case != "two players":
         return Collector(env, Decides(net), streams.numpy("act"))  # type: ignore[arg-type]
     seats = Seats({agent: {agent: 1.0} for agent in AGENTS}, num, None)
-    rows: Any = {agent: Rows(Decides(net), streams.numpy(agent), env, [agent]) for agent in AGENTS}  # type: ignore[arg-type]
+    actors: dict[str, Any] = {agent: Decides(net) for agent in AGENTS}
+    rows = {agent: Rows(actor, streams.numpy(agent), env, [agent]) for agent, actor in actors.items()}
     return Collector(env, rows, seats=seats)
 
 
@@ -184,8 +185,8 @@ def spread(num: int, rows: int, rounds: int) -> None:
     """Steps of envs per CPU second."""
     made, rng = {}, np.random.default_rng(0)
     for engine in ("gymnasium", "native"):
-        teams: Any = {"team": ["agent_*"]}
-        config = EnvConfig(id="mpe2:simple_spread_v3", api="parallel", engine=engine, teams=teams)  # type: ignore[arg-type]
+        settings: Any = {"engine": engine, "teams": {"team": ["agent_*"]}}
+        config = EnvConfig(id="mpe2:simple_spread_v3", api="parallel", **settings)
         made[engine] = make_multi(config, count=num, purpose="train", streams=Streams(0))
         made[engine].reset()
     actions = rng.integers(0, 5, (64, num, 3))
@@ -199,9 +200,8 @@ def spread(num: int, rows: int, rounds: int) -> None:
             taken[engine].append(num * steps / (time.process_time() - begun))
     for engine, rates in taken.items():
         ratio = statistics.median(mine / base for mine, base in zip(rates, taken["gymnasium"]))
-        print(
-            f"simple_spread, {num} envs, {engine:10} {statistics.median(rates):12,.0f} steps per CPU second {ratio:7.1f} ×"
-        )
+        rate = f"{statistics.median(rates):12,.0f} steps per CPU second"
+        print(f"simple_spread, {num} envs, {engine:10} {rate} {ratio:7.1f} ×")
 
 
 def main() -> None:

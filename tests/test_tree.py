@@ -30,7 +30,10 @@ ONE_EACH = ("algos", "cli", "zoo")  # rooms with one file per algorithm, command
 ARGUMENTS = {  # functions that may have more than eight arguments, and why
     "kernels": "a kernel takes plain arrays",
     "envs/engines/cartpole.py": "a kernel takes plain arrays",
+    "envs/engines/matrix.py": "a kernel takes plain arrays",
+    "envs/engines/native_rows.py": "a kernel takes plain arrays",
     "envs/engines/pendulum.py": "a kernel takes plain arrays",
+    "envs/engines/spread.py": "a kernel takes plain arrays",
     "equations/returns.py": "the symbols of the equation",
     "data/replay/store.py": "what a store must know of the run",
     "data/recorded/replay.py": "the reserved fields of a step",

@@ -13,7 +13,7 @@ so the env is replayed instead.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import gymnasium
@@ -107,8 +107,8 @@ class Batches:
     def forget(self) -> None:
         self._steps, self._since = [], [0] * len(self._since)
 
-    def log(self, lengths: Callable[[int], dict[str, int]], stepped: int) -> None:
-        """Log them all. `lengths`: actions of every agent in the running episode of env i; `stepped`: so many envs made
+    def log(self, tables: Sequence[Any], stepped: int) -> None:
+        """Log them all. `tables` know how often everybody acted in the running episodes; `stepped`: so many envs made
         the last step."""
         if not self._steps:
             return
@@ -117,7 +117,7 @@ class Batches:
             for i, since in enumerate(self._since):
                 stop = len(self._steps) - (i >= stepped)
                 if stop > since:
-                    done = lengths(i)[agent] - (stop - since)
+                    done = tables[i].seats[agent].actions - (stop - since)
                     self._logs[agent].extend(i, done, tree_take(rows, (slice(since, stop), i)))
         self.forget()
 

@@ -121,8 +121,8 @@ def _several_task(group: Group) -> ModuleType | None:
     return next((task for task in TASKS if task.made_by(target)), None)
 
 
-def _own_several(task: ModuleType, group: Group) -> MultiEnv:
-    from rookery.envs.engines.native_multi import NativeMulti, agrees
+def _own_several(kernel: ModuleType, group: Group) -> MultiEnv:
+    from rookery.envs.engines.native_multi import NativeMulti, Task, agrees
 
     config, name = group.config, str(group.config.id)
     _refuse(config, group.purpose)
@@ -132,8 +132,8 @@ def _own_several(task: ModuleType, group: Group) -> MultiEnv:
         raise ConfigError("env.kwargs.render_mode: the native engine shows no pictures. Use env.engine=gymnasium")
     plain = config.model_copy(update={"engine": "gymnasium"})
     model = multi.together(plain, purpose=group.purpose, worker=group.worker, count=group.count)
-    parameters = task.parameters(model, **config.kwargs)
-    if not agrees(task, model, parameters):
+    task = Task(kernel, model, kernel.parameters(model, **config.kwargs))
+    if not agrees(task):
         model.close()
         raise ConfigError(
             f"env.engine=native: the installed {name} gives other numbers than our kernel. Use env.engine=gymnasium"
@@ -141,7 +141,7 @@ def _own_several(task: ModuleType, group: Group) -> MultiEnv:
     limits = [limit for limit in (config.max_episode_steps, group.longest) if limit]
     layers = Layers(teams=config.teams, world=config.world, central=group.central, ids=config.ids)
     places: dict[str, Any] = {"name": name, "worker": group.worker, "limit": min(limits, default=None)}
-    env = NativeMulti(task, model, group.count, group.seed_of, parameters=parameters, layers=layers, **places)
+    env = NativeMulti(task, group.count, group.seed_of, layers=layers, **places)
     if group.purpose == "train" and group.worker == 0:
         log.info("env.engine=%s: %s is stepped by NativeMulti; a resumed run is exact", config.engine, name)
     return env

@@ -16,11 +16,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from gymnasium import spaces
-from numba import njit
 
 from rookery.core.chunk import EpisodeEnd
 from rookery.core.errors import CheckpointError, Diverged, EnvError, UsageError
@@ -29,7 +28,7 @@ from rookery.envs.action_log import OTHER_ENGINE, check_count, same_bits, saved_
 from rookery.envs.actions import not_finite
 from rookery.envs.closing import close_all
 from rookery.envs.engines import matrix, spread
-from rookery.envs.engines.native_rows import Views
+from rookery.envs.engines.native_rows import Views, payroll, settle
 from rookery.envs.multi.apis import Parallel
 from rookery.envs.multi.env import MultiEnv, MultiStep
 from rookery.envs.multi.layers import Layers
@@ -40,29 +39,36 @@ TASKS: tuple[ModuleType, ...] = (matrix, spread)
 TRIAL = 12  # steps in which a kernel is compared with the env
 
 
+class Task(NamedTuple):
+    """What is stepped."""
+
+    kernel: ModuleType  # one of TASKS
+    model: Any  # one env, as Python has it
+    parameters: np.ndarray
+
+
 class NativeMulti(MultiEnv):
-    """B envs of one task; `model` is one env of it, as Python has it."""
+    """B envs of one task."""
 
     def __init__(
         self,
-        task: ModuleType,
-        model: Any,
+        task: Task,
         num: int,
         seed_of: SeedOf,
         *,
-        parameters: np.ndarray,
         layers: Layers,
         limit: int | None = None,
         name: str = "env",
         worker: int = 0,
     ):
-        self._made_of = {"task": task, "model": model, "parameters": parameters, "layers": layers, "limit": limit}
+        self._made_of: dict[str, Any] = {"task": task, "layers": layers, "limit": limit}
+        model = task.model
         adapter = layers.around(Parallel(model))
         pairs = {agent: adapter.spaces(agent) for agent in adapter.agents}
         super().__init__(
             num, {a: pair[0] for a, pair in pairs.items()}, {a: pair[1] for a, pair in pairs.items()}, name
         )
-        self.worker, self._task, self._seed_of, self._model = worker, task, seed_of, model
+        self.worker, self._task, self._seed_of, self._model = worker, task.kernel, seed_of, model
         members = adapter.members if isinstance(adapter, Teams) else {}
         self._everybody, self._members = tuple(model.possible_agents), members
         self._views = _views(model, num, members)
@@ -72,21 +78,21 @@ class NativeMulti(MultiEnv):
         self._earned = np.zeros((len(self.agents), num), np.float32)
         self.out = MultiStep({agent: self._rows(k) for k, agent in enumerate(self.agents)})
         count = len(self._everybody)
-        self._physics = np.stack([task.start(0, count)] * num)
+        self._physics = np.stack([task.kernel.start(0, count)] * num)
         self._length, self._totals = np.zeros(num, np.int64), np.zeros((num, len(self.agents)))
         self._paid = np.zeros((num, count))  # to every agent in the episode
         self._reward = np.zeros((num, count))
-        self._payroll = _payroll(self._views, self.agents, layers)
+        self._payroll = payroll(self._views, self.agents, layers)
         self._episode, self._seed = [0] * num, list[int | None]([None] * num)
         self._ready = False
         self._limit = ENDLESS if limit is None else limit
         self._whole = (self._limit, num, num + 1)  # of a step without limits
         chosen = _actions(model, num)
         self._columns = [self._column(agent, chosen) for agent in self.agents]
-        self._advance = task.advance
+        self._advance = task.kernel.advance
         seen = self._physics, self._views.own, self._views.state
         self._seen = (*seen, self._views.place)
-        self._arrays = (chosen, *seen, self._reward, self._flags, self._length, self._views.place, parameters)
+        self._arrays = (chosen, *seen, self._reward, self._flags, self._length, self._views.place, task.parameters)
         self._sums = (self._reward, self._flags, *self._payroll, self._earned, self._totals, self._paid)
 
     def _rows(self, k: int) -> Step:
@@ -129,7 +135,7 @@ class NativeMulti(MultiEnv):
         stepped, ended = self._advance(*self._arrays, limits)
         if stepped < 0:
             raise self._refused(-1 - stepped, action)
-        _settle(stepped, *self._sums)
+        settle(stepped, *self._sums)
         self._views.join()
         if stepped < self.num:
             out.hole(slice(stepped, None), self.num)
@@ -177,8 +183,8 @@ class NativeMulti(MultiEnv):
         saved |= {"episode": [], "seed": []}
         for i in range(len(envs)):
             one = envs[str(i)]
-            told = one["settings"]
-            if "actions" not in one or told["before"] or told["during"]:
+            calls = one["settings"]
+            if "actions" not in one or calls["before"] or calls["during"]:
                 raise CheckpointError(f"the checkpoint of {self.name} was {OTHER_ENGINE}")
             saved["episode"].append(int(one["episode"]))
             saved["seed"].append(one["seed"])
@@ -263,64 +269,22 @@ def _actions(model: Any, num: int) -> np.ndarray:
     return np.zeros((num, len(model.possible_agents), *space.shape), dtype)
 
 
-def _payroll(views: Views, agents: tuple[str, ...], layers: Layers) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(first column of every agent or team, columns in which a team adds up what it gets at an end, share of each
-    member; 0: no team)."""
-    edges = np.array([views.at[agent].start for agent in agents] + [len(views.order)], np.int64)
-    last = np.concatenate([np.sort(np.argsort(views.place)[views.at[agent]]) for agent in agents])
-    share = [0.0] * len(agents)
-    for k, agent in enumerate(agents):
-        if agent in views.members:
-            share[k] = 1 / len(views.members[agent]) if layers.teams[agent].reward == "mean" else 1.0
-    return edges, views.place[last], np.array(share)
-
-
-@njit(cache=True)
-def _settle(
-    rows: int,
-    reward: np.ndarray,  # f64 [B, N]
-    flags: np.ndarray,
-    edges: np.ndarray,
-    last: np.ndarray,
-    share: np.ndarray,
-    earned: np.ndarray,  # f32 [A, B]: rewards of agents and teams
-    totals: np.ndarray,  # f64 [B, A]: their returns
-    paid: np.ndarray,  # f64 [B, N]: returns of every agent
-) -> None:
-    """From the rewards of agents to those of agents and teams, added up in the order of `multi.teams`: as members
-    stand in their team, but in the order of the env when the task is over."""
-    for i in range(rows):
-        over = flags[0, i] or flags[1, i]
-        for a in range(len(share)):
-            if share[a] == 0.0:
-                value = reward[i, edges[a]]
-                value = 0.0 + value if over else value
-            else:
-                value = 0.0
-                for at in range(edges[a], edges[a + 1]):
-                    k = last[at] if flags[2, i] else at
-                    paid[i, k] += reward[i, k]
-                    value += reward[i, k] * share[a]
-            totals[i, a] += value
-            earned[a, i] = value
-
-
-def agrees(task: ModuleType, model: Any, parameters: np.ndarray) -> bool:
+def agrees(task: Task) -> bool:
     """Whether the kernel gives what the installed env gives, to the bit: another version of it, or of the C library,
     might not. The env is played with; nobody else may be using it."""
-    ours = NativeMulti(task, model, 1, lambda i, episode: episode, parameters=parameters, layers=Layers())
+    ours, model = NativeMulti(task, 1, lambda i, episode: episode, layers=Layers()), task.model
     ours.reset()
     rng = np.random.Generator(np.random.PCG64(0))
     obs, _ = model.reset(seed=0)
     for _ in range(TRIAL):
         if not all(np.array_equal(ours.obs[agent][0], obs[agent]) for agent in ours.agents):
             return False
-        given = {agent: _drawn(space, rng) for agent, space in ours.action_spaces.items()}
-        out = ours.step({agent: np.asarray(act)[None] for agent, act in given.items()})
-        obs, reward, terminated, truncated, _ = model.step(given)
+        chosen = {agent: _drawn(space, rng) for agent, space in ours.action_spaces.items()}
+        out = ours.step({agent: np.asarray(act)[None] for agent, act in chosen.items()})
+        obs, reward, terminated, truncated, _ = model.step(chosen)
         for agent, rows in out.agents.items():
-            told = np.float32(reward[agent]), bool(terminated[agent]), bool(truncated[agent])
-            if (rows.reward[0], rows.terminated[0], rows.truncated[0]) != told:
+            expected = np.float32(reward[agent]), bool(terminated[agent]), bool(truncated[agent])
+            if (rows.reward[0], rows.terminated[0], rows.truncated[0]) != expected:
                 return False
         if out.ended:
             obs, _ = model.reset(seed=out.ended[0].episode + 1)

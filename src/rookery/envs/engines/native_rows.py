@@ -14,11 +14,13 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from numba import njit
 
 from rookery.core.errors import ConfigError
 from rookery.core.spec import Leaf, describe, zeros
 from rookery.core.team import AGENTS, OWN, PRESENT, WHO, WORLD
 from rookery.core.tree import Tree, leaves, tree_map, tree_take
+from rookery.envs.multi.layers import Layers
 
 
 class Views:
@@ -92,3 +94,45 @@ class Views:
         elif len(gone) and self._joined is not None and isinstance(copies, dict) and WORLD in copies:
             copies[WORLD][gone] = 0
         return [(i, tree_take(copies, k)) for k, i in enumerate(rows.tolist())]
+
+
+def payroll(views: Views, agents: tuple[str, ...], layers: Layers) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(first column of every agent or team, columns in which a team adds up what it gets at an end, share of each
+    member; 0: no team)."""
+    edges = np.array([views.at[agent].start for agent in agents] + [len(views.order)], np.int64)
+    last = np.concatenate([np.sort(np.argsort(views.place)[views.at[agent]]) for agent in agents])
+    share = [0.0] * len(agents)
+    for k, agent in enumerate(agents):
+        if agent in views.members:
+            share[k] = 1 / len(views.members[agent]) if layers.teams[agent].reward == "mean" else 1.0
+    return edges, views.place[last], np.array(share)
+
+
+@njit(cache=True)
+def settle(
+    rows: int,
+    reward: np.ndarray,  # f64 [B, N]
+    flags: np.ndarray,
+    edges: np.ndarray,
+    last: np.ndarray,
+    share: np.ndarray,
+    earned: np.ndarray,  # f32 [A, B]: rewards of agents and teams
+    totals: np.ndarray,  # f64 [B, A]: their returns
+    paid: np.ndarray,  # f64 [B, N]: returns of every agent
+) -> None:
+    """From the rewards of agents to those of agents and teams, added up in the order of `multi.teams`: as members
+    stand in their team, but in the order of the env when the task is over."""
+    for i in range(rows):
+        over = flags[0, i] or flags[1, i]
+        for a in range(len(share)):
+            if share[a] == 0.0:
+                value = reward[i, edges[a]]
+                value = 0.0 + value if over else value
+            else:
+                value = 0.0
+                for at in range(edges[a], edges[a + 1]):
+                    k = last[at] if flags[2, i] else at
+                    paid[i, k] += reward[i, k]
+                    value += reward[i, k] * share[a]
+            totals[i, a] += value
+            earned[a, i] = value

@@ -43,9 +43,9 @@ def parameters(
     **others: Any,
 ) -> np.ndarray:
     """[share of what an agent caused itself, steps of an episode, whether covering all landmarks ends it]."""
-    if asked := {key: value for key, value in others.items() if value}:
+    if unknown := {key: value for key, value in others.items() if value}:
         raise ConfigError(
-            f"env.kwargs={asked}: the native engine knows N, local_ratio, max_cycles, continuous_actions and "
+            f"env.kwargs={unknown}: the native engine knows N, local_ratio, max_cycles, continuous_actions and "
             "terminate_on_success of simple_spread. Use env.engine=gymnasium"
         )
     return np.array([local_ratio, max_cycles, bool(terminate_on_success)], np.float64)

@@ -65,8 +65,8 @@ class Agents(MultiEnv):
         for agent, writers in self.writers.items():
             writers[:] = [closely(self.receivers[agent], i, writers) for i in range(self.num)]
         self.obs = {agent: receiver.obs for agent, receiver in self.receivers.items()}
-        self.out = MultiStep({agent: self._holes(obs) for agent, obs in self.obs.items()})
-        self._same_agents(adapters)
+        self.out = MultiStep({agent: _holes(obs, self.num) for agent, obs in self.obs.items()})
+        _same_agents(self, adapters)
         self._seed_of, self._settings = seed_of, Settings(len(envs))
         self._tables = [
             Table(adapter, i, self, partial(self._seed, i), worker=worker, first=first)
@@ -77,11 +77,6 @@ class Agents(MultiEnv):
         self._batches = Batches(self._logs, self.num)
         self._ready = False
         self.on_close: Callable[[], None] = lambda: None
-
-    def _holes(self, obs: Tree) -> Step:
-        terminated, truncated, valid = (np.zeros(self.num, np.bool_) for _ in range(3))
-        infos: list[dict[str, Any]] = [{} for _ in range(self.num)]
-        return Step(obs, np.zeros(self.num, np.float32), terminated, truncated, valid, infos=infos, marked=True)
 
     def cut_after(self, steps: int) -> None:
         """Episodes are cut after so many steps, whatever limit their envs have."""
@@ -130,17 +125,16 @@ class Agents(MultiEnv):
         self.out.clear()
         count = self.num if steps is None or steps > self.num else max(steps, 0)
         whole = self.everyone and count == self.num and episodes is None
-        plain, count = self._all_step(action) if whole else self._some_step(action, count, episodes)
+        plain, count = (self._all_step(action), count) if whole else self._some_step(action, count, episodes)
         if count < self.num:
             plain = False
             self.out.hole(slice(count, None), self.num)
-        if plain and all(receiver.sound() for receiver in self.receivers.values()):
-            return self.out  # most steps
-        self._finish(action)
+        if not plain or not all(receiver.sound() for receiver in self.receivers.values()):  # few steps
+            self._finish(action)
         return self.out
 
-    def _all_step(self, action: dict[str, Tree]) -> tuple[bool, int]:
-        """Most steps: everybody acts in every env. (Whether that was plain everywhere, envs that were stepped)."""
+    def _all_step(self, action: dict[str, Tree]) -> bool:
+        """Most steps: everybody acts in every env. Whether that was plain everywhere."""
         plain, agents = True, list(action)
         each = zip(*[self._split[agent](rows) for agent, rows in action.items()])  # the actions of every env
         full, stepped = self._batches.note(action), 0
@@ -157,12 +151,12 @@ class Agents(MultiEnv):
                 stepped += 1
         finally:
             if full or stepped < self.num:  # something failed: what others did is still to be known
-                self._batches.log(self._acted, stepped)
-        return plain, self.num
+                self._batches.log(self._tables, stepped)
+        return plain
 
     def _some_step(self, action: dict[str, Tree], count: int, episodes: int | None) -> tuple[bool, int]:
         """Up to `count` envs, or until so many episodes ended; who must act does."""
-        self._batches.log(self._acted, self.num)
+        self._batches.log(self._tables, self.num)
         plain, everyone, acts = True, self.everyone, {agent: self._split[agent](rows) for agent, rows in action.items()}
         for i in range(count):
             if episodes is not None and len(self.out.ended) >= episodes:
@@ -181,9 +175,6 @@ class Agents(MultiEnv):
                 _blame(error, i, action)
                 raise
         return plain, count
-
-    def _acted(self, i: int) -> dict[str, int]:
-        return {agent: seat.actions for agent, seat in self._tables[i].seats.items()}
 
     def _finish(self, action: dict[str, Tree]) -> None:
         """The check for NaN and infinity of all envs at once, and marks."""
@@ -223,7 +214,7 @@ class Agents(MultiEnv):
         close_all(self.envs, self.name)
 
     def state(self) -> dict[str, Any]:
-        self._batches.log(self._acted, self.num)
+        self._batches.log(self._tables, self.num)
         envs = {str(table.index): self._env_state(table) for table in self._tables} if self._ready else {}
         return {"exactness": self.exactness, "envs": envs}
 
@@ -345,21 +336,28 @@ class Agents(MultiEnv):
         reason = "the episode is too long to be replayed, so a resumed run starts a new one"
         self._inexact(f"{reason} ({self._tables[i].where()})")
 
-    def _same_agents(self, adapters: list[ApiAdapter]) -> None:
-        for i, adapter in enumerate(adapters):
-            if adapter.agents != self.agents:
+
+def _holes(obs: Tree, num: int) -> Step:
+    terminated, truncated, valid = (np.zeros(num, np.bool_) for _ in range(3))
+    infos: list[dict[str, Any]] = [{} for _ in range(num)]
+    return Step(obs, np.zeros(num, np.float32), terminated, truncated, valid, infos=infos, marked=True)
+
+
+def _same_agents(env: MultiEnv, adapters: list[ApiAdapter]) -> None:
+    for i, adapter in enumerate(adapters):
+        if adapter.agents != env.agents:
+            raise ConfigError(
+                f"env {i} ({env.name}) has the agents {list(adapter.agents)}, env 0 has {list(env.agents)}: "
+                f"they must be equal"
+            )
+        for agent in env.agents:
+            obs, act = adapter.spaces(agent)
+            if (spec_of(obs), act) != (env.obs_spec[agent], env.action_spaces[agent]):
                 raise ConfigError(
-                    f"env {i} ({self.name}) has the agents {list(adapter.agents)}, env 0 has {list(self.agents)}: "
-                    f"they must be equal"
+                    f"{agent!r} has other spaces in env {i} ({env.name}) than in env 0: observations "
+                    f"{describe(spec_of(obs))}, "
+                    f"actions {act}; expected {describe(env.obs_spec[agent])} and {env.action_spaces[agent]}"
                 )
-            for agent in self.agents:
-                obs, act = adapter.spaces(agent)
-                if (spec_of(obs), act) != (self.obs_spec[agent], self.action_spaces[agent]):
-                    raise ConfigError(
-                        f"{agent!r} has other spaces in env {i} ({self.name}) than in env 0: observations "
-                        f"{describe(spec_of(obs))}, "
-                        f"actions {act}; expected {describe(self.obs_spec[agent])} and {self.action_spaces[agent]}"
-                    )
 
 
 def _blame(error: EnvError, i: int, action: dict[str, Tree]) -> None:

@@ -82,9 +82,8 @@ class Table:
         self._place = f"env {first + index} of worker {worker} ({owner.name})"  # first: number of the owner's first env
         self.seats: dict[str, Seat] = {}
         self._columns: list[tuple[str, Seat, Step]] = []  # agent, seat, its rows
-        self._quick: list[
-            tuple[str, Seat, list[Writer], np.ndarray, list[Any]]
-        ] = []  # who writes its obs, rewards, infos
+        # agent, seat, who writes its obs, its rewards and infos
+        self._quick: list[tuple[str, Seat, list[Writer], np.ndarray, list[Any]]] = []
         self.episode, self.length = 0, 0  # length: env steps of the running episode
         self.seed: int | None = None
         self._seed_of = seed_of
@@ -140,9 +139,9 @@ class Table:
     def _go_on(self, timestep: Timestep) -> None:
         """What `_settle` does with a plain step, at a fraction of its price: whoever acted acts again."""
         i = self.index
-        obs, paid, told = timestep.obs, timestep.reward, timestep.infos
+        obs, paid, remarks = timestep.obs, timestep.reward, timestep.infos
         for agent, seat, writers, rewards, infos in self._quick:
-            reward, info = paid[agent], told.get(agent)
+            reward, info = paid[agent], remarks.get(agent)
             if reward.__class__ is not float or not -LARGEST <= reward <= LARGEST:
                 reward = self._sound(agent, reward, 0.0)
             try:

@@ -86,7 +86,8 @@ class Teams(ApiAdapter):
             self._earned[team] = dict.fromkeys(self.members[team], 0.0)
         everybody = len(self._acting) == len(self._team)
         if everybody and self._only is not None:
-            return self._as_teams(self.inner.step(dict(zip(self._team, actions[self._only]))))
+            timestep = self.inner.step(dict(zip(self._team, actions[self._only])))
+            return self._plain(timestep) if timestep.plain else self._as_teams(timestep)
         apart: dict[str, Any] = {}
         for agent, action in actions.items():
             if agent in self.members:
