@@ -13,10 +13,9 @@ import numpy as np
 from torch import Tensor, nn
 
 from rookery.acting.rules import Rule
-from rookery.algos.choice import instead, remembering
+from rookery.algos.choice import check_rewards, instead, remembering
 from rookery.algos.config import AlgoConfig, Positive, Share
 from rookery.algos.multi_discrete import Choices
-from rookery.algos.teams import check_rewards
 from rookery.core.errors import ConfigError, UsageError
 from rookery.core.schedule import Schedule, until
 from rookery.core.spec import Leaf, describe, mask_of

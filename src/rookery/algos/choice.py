@@ -1,4 +1,4 @@
-"""Which algorithms can do what another cannot, for its refusal: act in a space, have a memory.
+"""Which algorithms can do what another cannot, for its refusal: act in a space, have a memory, learn own rewards.
 
 The registry is a table of strings, so they are imported only when somebody is told.
 """
@@ -9,6 +9,7 @@ from typing import Any
 
 from rookery.core import registry
 from rookery.core.errors import ConfigError
+from rookery.core.team import Team
 
 
 def instead(kind: str, sits: str = "agent") -> str:
@@ -47,3 +48,13 @@ def _acting_in(kind: str, sits: str) -> list[str]:
         for name, algo in able.items()
         if kind in getattr(algo, "actions", ()) and getattr(algo, "sits", "agent") == sits
     ]
+
+
+def check_rewards(algo: Any) -> None:
+    """Refuse rewards of each member (`reward: own`) where an algorithm has one value of the whole team."""
+    team = Team.of(algo.obs_spec, algo.action_spec)
+    if team is not None and team.own and not algo.own_rewards:
+        raise ConfigError(
+            f"env.teams says reward=own, but algo.name={algo.name} learns from one reward of the whole team. Set "
+            "reward=sum, or use maddpg."
+        )

@@ -10,8 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rookery.core.errors import ConfigError
-from rookery.core.team import PRESENT, Team
+from rookery.core.team import PRESENT
 from rookery.core.tree import Tree
 
 
@@ -46,13 +45,3 @@ def world_problem(config: Any, wants: str | None = None, instead: str = "use vdn
         return []
     wants = wants or f"algo.name={config.algo.name} has a part that sees the world"
     return [f"{wants}, but env.world=none. Set env.world=auto, or {instead}."]
-
-
-def check_rewards(algo: Any) -> None:
-    """Refuse rewards of each member (`reward: own`) where an algorithm has one value of the whole team."""
-    team = Team.of(algo.obs_spec, algo.action_spec)
-    if team is not None and team.own and not algo.own_rewards:
-        raise ConfigError(
-            f"env.teams says reward=own, but algo.name={algo.name} learns from one reward of the whole team. Set "
-            "reward=sum, or use maddpg."
-        )
