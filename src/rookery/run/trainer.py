@@ -325,8 +325,8 @@ class Trainer(Rounds):
 
     def save(self, folder: Path | str) -> Path:
         """Write a checkpoint into `folder`; `load` goes on from it bit for bit."""
-        meta = {"exact": self.exact()} | identity(self.config)
-        return Checkpoints(Path(folder)).save(self.ticks, self.state(), meta)
+        state = self.state()
+        return Checkpoints(Path(folder)).save(self.ticks, state, {"exact": self.exact()} | identity(self.config))
 
     def load(self, folder: Path | str) -> None:
         """Go on from the newest checkpoint in `folder`."""

@@ -137,14 +137,14 @@ SPREAD_IDQN = _mixing("dqn", _ALONE | {"ids": True}, 200_000, gamma=0.95)
 # is played greedily, so nothing pays for being unsure in the end.
 LBF_MAPPO = _central(
     _FORAGING_ALONE | {"train_wrappers": scaled_rewards(10.0)},
-    1_500_000,
+    1_200_000,
     64,
-    gamma=0.99,
-    lr=falling(5e-4),
+    gamma=0.98,
+    lr={"kind": "linear", "start": 7e-4, "end": 1e-4, "steps": None},
     rollout=50,
     epochs=6,
     minibatches=4,
-    entropy_bonus=falling(0.01),
+    entropy_bonus={"kind": "linear", "start": 0.01, "end": 0.0, "steps": 500_000},
     normalise_advantage=False,
 ) | {"model": {"hidden": [128, 128], "normalise_obs": True}}
 

@@ -75,6 +75,7 @@ class Agents(MultiEnv):
         self._split = {agent: adapters[0].split(agent) for agent in self.agents}
         self._logs = {agent: ActionLog(spec, self.num, self._forgotten) for agent, spec in self.action_spec.items()}
         self._batches = Batches(self._logs, self.num)
+        self._exactness = "exact"
         self._ready = False
         self.on_close: Callable[[], None] = lambda: None
 
@@ -327,10 +328,20 @@ class Agents(MultiEnv):
             assert step.infos is not None
             step.infos[i] = {}
 
+    @property
+    def exactness(self) -> str:
+        """What was not logged yet may turn out to be too much."""
+        self._batches.log(self._tables, self.num)
+        return self._exactness
+
+    @exactness.setter
+    def exactness(self, reason: str) -> None:
+        self._exactness = reason
+
     def _inexact(self, reason: str) -> None:
         log.warning("%s", reason)
-        if self.exactness == "exact":
-            self.exactness = reason
+        if self._exactness == "exact":
+            self._exactness = reason
 
     def _forgotten(self, i: int) -> None:
         reason = "the episode is too long to be replayed, so a resumed run starts a new one"
