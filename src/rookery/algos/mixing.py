@@ -88,12 +88,13 @@ class Mixing(Algorithm):
 
     def update(self, s: UpdateState, b: UpdateBatch) -> dict[str, Tensor]:
         rows, team, judge = self.rows_of(b), s.team, getattr(s, self.judge)
-        start, judged = self._start(team, rows), self._read(judge, rows, self._start(judge, rows))[1]
+        start, judged = self._start(team, rows), self._next(judge, rows, self._after(judge, rows))
 
         def loss(net: Any) -> tuple[Tensor, dict[str, Tensor]]:
-            q, q_next = self._read(net, rows, start, chooses=team)
+            q, after = self._now(net, rows, start)
             q_tot = net.mix(pick(q, rows.action), rows.obs)
-            best = greedy_action(q_next if self.config.double else judged, self.choices.mask(rows.next_obs))
+            q_next = self._next(team, rows, after) if self.config.double else judged
+            best = greedy_action(q_next, self.choices.mask(rows.next_obs))
             y = self.bootstrapped(rows, judge.mix(pick(judged, best), rows.next_obs))
             td = y - q_tot
             counts = b.weight * self.emphasis(s, rows, q.detach(), y, td.detach())
@@ -135,10 +136,15 @@ class Mixing(Algorithm):
     def _start(self, net: Any, rows: Any) -> Tree:
         return None if self.model.core is None else rows.start(net)
 
-    def _read(self, net: Any, rows: Any, start: Tree, chooses: Any = None) -> tuple[Tensor, Tensor]:
-        """Q_i of the rows and of their successors, these by `chooses`, with the memory after the row."""
-        chooses = chooses or net
-        if start is None:
-            return net(rows.obs), chooses(rows.next_obs)
-        q, after = net.unroll(rows.obs, start, rows.first, rows.valid)
-        return q, chooses.step(rows.next_obs, tree_map(lambda x: x.detach(), after))[0]
+    def _now(self, net: Any, rows: Any, start: Tree) -> tuple[Tensor, Tree]:
+        """Q_i of the rows, and the memory after each."""
+        return (net(rows.obs), None) if start is None else net.unroll(rows.obs, start, rows.first, rows.valid)
+
+    def _after(self, net: Any, rows: Any) -> Tree:
+        return None if self.model.core is None else self._now(net, rows, self._start(net, rows))[1]
+
+    def _next(self, net: Any, rows: Any, after: Tree) -> Tensor:
+        """Q_i of the successors of the rows, with the memory after the row."""
+        if after is None:
+            return net(rows.next_obs)
+        return net.step(rows.next_obs, tree_map(lambda x: x.detach(), after))[0]
