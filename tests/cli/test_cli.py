@@ -231,10 +231,26 @@ def test_train_prints_the_result_the_next_commands_and_last_the_folder(cli: Cli,
     assert (summary["status"], summary["steps"]) == ("finished", 300)
 
 
+@pytest.mark.parametrize(
+    ("words", "again"),
+    [
+        ("train a --seed 4 x=1 --out here", "train a --seed 5 x=1"),
+        ("train --seed=4 --out=here a x=1", "train --seed=5 a x=1"),
+        ("train -c f.yaml --on-exists new x=1", "train -c f.yaml x=1 --seed 5"),
+        ("train ppo E --trust run.seed=4 --on-exists=new", "train ppo E --trust run.seed=5"),
+    ],
+)
+def test_the_command_with_another_seed_is_the_user_s_own_but_for_seed_and_folder(words: str, again: str) -> None:
+    from rookery.cli.train import _again
+
+    assert _again(words.split(), 5) == f"rookery {again}"
+
+
 def test_algo_and_env_without_a_preset_train(cli: Cli, tmp_path: Path) -> None:
-    code, out, _ = cli("train", "--algo", "dqn", "--env", "CartPole-v1", *QUICK, "algo.lr=1e-3", "run.seed=2")
+    code, out, _ = cli("train", "--algo", "dqn", "--env=CartPole-v1", *QUICK, "run.seed=2", "algo.lr=1e-3")
     assert code == 0
-    assert "run.seed=3 --algo dqn --env CartPole-v1\n" in out, "next: repeats the user's own form"
+    words = f"--algo dqn --env=CartPole-v1 {' '.join(QUICK)} run.seed=3 algo.lr=1e-3\n"
+    assert f"rookery train {words}" in out.replace("'", ""), "next: repeats the user's own form"
     folder = Path(out.rstrip().splitlines()[-1].removeprefix("run: "))
     assert (tmp_path / folder).resolve().parent == (tmp_path / "runs").resolve()
 

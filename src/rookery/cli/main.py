@@ -68,7 +68,8 @@ def run(arguments: Sequence[str]) -> int:
     _see_current_folder()
     try:
         with told_exits():
-            code = app([text for text in arguments if text != "--debug"], prog_name="rookery", standalone_mode=False)
+            words = [text for text in arguments if text != "--debug"]
+            code = app(words, prog_name="rookery", standalone_mode=False, obj=words)
         return code if isinstance(code, int) else 0
     except RookeryError as error:
         if debug:

@@ -6,6 +6,7 @@ import os
 import shlex
 import shutil
 import sys
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from rookery.core.system.command import stand_somewhere
 
 
 def train(
+    context: typer.Context,
     words: list[str] = typer.Argument(
         None,
         metavar="PRESET|ALGO ENV|KEY=VALUE",
@@ -56,8 +58,7 @@ def train(
     result = experiment.train(raise_signals=False)
     again = None
     if resume is None:
-        flags = {"-c": file, "--algo": algo, "--env": env, "--cluster": cluster, "--init-from": init_from}
-        again = _again(words or [], flags, experiment.config.run.seed + 1)
+        again = _again(context.obj, experiment.config.run.seed + 1)
     _report(result, _next(result, again, has_id=experiment.config.env.id is not None))
     return int(result.exit_code)
 
@@ -89,13 +90,23 @@ def _alone(resume: Path, others: dict[str, Any]) -> None:
         )
 
 
-def _again(words: list[str], flags: dict[str, Any], seed: int) -> str:
-    """The command that trains the same with another seed, as the user wrote it."""
-    key = "run.seed="
-    same = [f"{key}{seed}" if word.startswith(key) else word for word in words]
-    options = [text for flag, value in flags.items() if value is not None for text in (flag, str(value))]
-    last = [] if f"{key}{seed}" in same else ["--seed", str(seed)]
-    return f"{_program()} " + shlex.join(["train", *same, *options, *last])
+def _again(arguments: Sequence[str], seed: int) -> str:
+    """The command that trains the same with another seed, as the user wrote it; in a folder of its own."""
+    same: list[str] = []
+    waiting, seeded = iter(arguments), False
+    for word in waiting:
+        name, equals, _ = word.partition("=")
+        if name in ("--out", "--on-exists"):
+            if not equals:
+                next(waiting, None)
+        elif name in ("--seed", "run.seed"):
+            if not equals:
+                next(waiting, None)
+            same += [f"{name}={seed}"] if equals else [name, str(seed)]
+            seeded = True
+        else:
+            same.append(word)
+    return f"{_program()} " + shlex.join(same if seeded else [*same, "--seed", str(seed)])
 
 
 def _next(result: Any, again: str | None, *, has_id: bool) -> list[str]:

@@ -1,5 +1,6 @@
 """Settings: calls with arguments that the methods of envs got (`foreach_env("set_phase", 2)`),
-so that a restored env gets them again.
+so that a restored env gets them again; and how envs are asked, so that the same mistake is the same sentence wherever
+they live.
 
 A replayed episode is exact only if the env is told the same at the same steps: before its reset what held then, and
 during it what came in between. Of several calls of one method only the last before the reset counts.
@@ -7,9 +8,15 @@ during it what came in between. Of several calls of one method only the last bef
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
+
+from rookery.core.errors import ERRORS, EnvError, RookeryError, UsageError
+from rookery.core.registry import did_you_mean
+from rookery.envs.faults import place
 
 Call = tuple[str, list[Any], dict[str, Any]]  # method, arguments, keyword arguments: JSON values
 CALLED = (
@@ -61,6 +68,40 @@ class Settings:
         self._before[i] = {name: (name, args, kwargs) for name, args, kwargs in state["before"]}
         self._during[i] = [(int(step), (name, args, kwargs)) for step, name, args, kwargs in state["during"]]
         self.now = self._before[i] | {call[0]: call for _, call in self._during[i]}
+
+
+def called(function: Callable[..., Any], things: Sequence[Any], *args: Any, **kwargs: Any) -> list[Any]:
+    """function(thing, …) with every env or collector; what it raises is told as a mistake of whoever called."""
+    if not callable(function):
+        raise UsageError(f"expected a function that takes what it is called with, got {function!r}")
+    with told_as(UsageError, getattr(function, "__name__", type(function).__name__)):
+        return [function(thing, *args, **kwargs) for thing in things]
+
+
+def attributes(envs: Sequence[Any], name: str, title: str, read: Callable[[Any, str], Any] = getattr) -> list[Any]:
+    """The attribute of every env."""
+    try:
+        return [read(env, name) for env in envs]
+    except AttributeError as error:
+        near = did_you_mean(name, {*dir(getattr(envs[0], "unwrapped", envs[0])), *dir(envs[0])})
+        raise UsageError(f"foreach_env: {title} has no method or attribute {name!r}.{near}") from error
+
+
+def answers_of(values: Sequence[Any], name: str, *args: Any, **kwargs: Any) -> list[Any]:
+    """What the methods answer, or the attributes themselves."""
+    with told_as(EnvError, name):
+        return [value(*args, **kwargs) if callable(value) else value for value in values]
+
+
+@contextmanager
+def told_as(kind: type[RookeryError], name: str) -> Iterator[None]:
+    """Whatever is raised inside becomes a sentence of this kind: what, and in which line of whose code."""
+    try:
+        yield
+    except RookeryError:
+        raise
+    except ERRORS as error:
+        raise kind(f"{name} raised {type(error).__name__}: {error}{place(error)}") from error
 
 
 def told_in(state: dict[str, Any]) -> dict[str, Call]:

@@ -18,11 +18,13 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.reduction import ForkingPickler
 from typing import Any, Protocol
 
-from rookery.core.errors import ERRORS, EnvError, RookeryError
+from rookery.core.errors import ERRORS, EnvError, RookeryError, UsageError
 from rookery.core.system import portable
 from rookery.core.system.command import enduring_streams
 
 END, FAILED, HUNG, ANSWER, REQUEST = (bytes([c]) for c in b"efhar")  # first bytes of messages
+
+NOT_SENT = "the answer cannot be sent back from the worker ({problem}). Answer with what can be pickled: numbers, text"
 
 
 class Servant(Protocol):
@@ -46,6 +48,14 @@ class Failure:
 def pack(value: Any, kind: bytes = REQUEST) -> bytes:
     """A message between our own live processes."""
     return kind + bytes(ForkingPickler.dumps(value))
+
+
+def pack_answer(value: Any) -> bytes:
+    """What somebody's own function may have answered."""
+    try:
+        return pack(value, ANSWER)
+    except Exception as error:  # whatever an object raises when it is pickled
+        raise UsageError(NOT_SENT.format(problem=f"{type(error).__name__}: {error}")) from error
 
 
 def unpack(message: bytes) -> Any:

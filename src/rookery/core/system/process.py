@@ -100,6 +100,10 @@ class Process:
             failure: Failure = unpack(answer)
             if failure.error is CheckpointError:  # no fault of the envs: they were to go on with what is not there
                 raise CheckpointError(failure.text)
+            if failure.error is UsageError:  # of whoever asked: as it would have been raised here
+                error = UsageError(failure.text)
+                error.add_note(f"Traceback of the worker process:\n{failure.traceback}")
+                raise error
             problem = failure.text if failure.error else f"{self.title} {self.number} failed: {failure.text}"
             raise EnvError(f"{problem}\nTraceback of the worker process:\n{failure.traceback}")
         self.answered = True

@@ -25,7 +25,7 @@ from rookery.envs.actions import batched, not_finite
 from rookery.envs.boundary import BadValue, Receiver
 from rookery.envs.closing import close_all
 from rookery.envs.faults import ERRORS, SHOWN, FaultConfig, own_code, place
-from rookery.envs.told_calls import BEFORE, Settings
+from rookery.envs.told_calls import BEFORE, Settings, told_as
 from rookery.envs.vector import ABNORMAL, DROPS, SeedOf, Step, VectorEnv
 from rookery.envs.watchdog import Watchdog, end_unworkable
 
@@ -122,9 +122,18 @@ class FromVector(VectorEnv):
             raise UsageError(
                 f"{self.name}: its vectorised engine has no {wanted} for single envs. Use env.engine=gymnasium"
             )
+        try:
+            with told_as(EnvError, name):
+                answers = list(self.env.call(name, *args, **kwargs))
+        except EnvError as error:
+            if not isinstance(error.__cause__, AttributeError):
+                raise
+            raise UsageError(
+                f"foreach_env: {self.name} has no method or attribute {name!r}: {error.__cause__}"
+            ) from error
         if args or kwargs:
             self._settings.note(name, args, kwargs, [0])
-        return list(self.env.call(name, *args, **kwargs))
+        return answers
 
     def state(self) -> dict[str, Any]:
         self._settings.begin(0)  # nothing is replayed: only the last call of each method counts

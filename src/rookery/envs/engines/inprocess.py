@@ -28,7 +28,7 @@ from rookery.envs.actions import not_finite, quicken, split
 from rookery.envs.boundary import LARGEST, BadValue, flag, number, reset_problem, step_problem
 from rookery.envs.closing import close_all
 from rookery.envs.faults import ERRORS, Failures, FaultConfig, Raised, Renewal, failure, place
-from rookery.envs.told_calls import BEFORE, CALLED, Call, Settings
+from rookery.envs.told_calls import BEFORE, CALLED, Call, Settings, answers_of, attributes, called
 from rookery.envs.vector import ABNORMAL, DROPS, ENDLESS, SeedOf, Step, VectorEnv, Writer, closely, same_spaces
 from rookery.envs.wrappers import has_limit
 
@@ -226,13 +226,13 @@ class InProcess(VectorEnv):
         self._write_elapsed()
         if not isinstance(name, str):
             self._inexact(CALLED.format(name=self.name))
-            answers = [name(env, *args, **kwargs) for env in self.envs]
+            answers = called(name, self.envs, *args, **kwargs)
             self._read_limits()
             return answers
-        values = [env.get_wrapper_attr(name) for env in self.envs]
+        values = attributes(self.envs, name, self.name, lambda env, name: env.get_wrapper_attr(name))
+        answers = answers_of(values, name, *args, **kwargs)
         if (args or kwargs) and callable(values[0]) and not self._settings.note(name, args, kwargs, self._length):
             self._inexact(f"the call {name}{args} cannot be saved, so a resumed run would not repeat it ({self.name})")
-        answers = [value(*args, **kwargs) if callable(value) else value for value in values]
         self._read_limits()
         return answers
 

@@ -31,7 +31,7 @@ from rookery.envs.multi.apis import ApiAdapter, Dicts, Parallel, Tuples, Turns
 from rookery.envs.multi.env import MultiEnv, MultiStep
 from rookery.envs.multi.layers import Layers
 from rookery.envs.multi.table import Abnormal, NotFinite, Table
-from rookery.envs.told_calls import BEFORE, CALLED, Call, Settings
+from rookery.envs.told_calls import BEFORE, CALLED, Call, Settings, answers_of, attributes, called
 from rookery.envs.vector import DROPS, SeedOf, Step, closely
 
 log = logging.getLogger(__name__)
@@ -200,12 +200,13 @@ class Agents(MultiEnv):
     def call(self, name: str | Callable[..., Any], *args: Any, **kwargs: Any) -> list[Any]:
         if not isinstance(name, str):
             self._inexact(CALLED.format(name=self.name))
-            return [name(env, *args, **kwargs) for env in self.envs]
-        attributes = [getattr(env, name) for env in self.envs]
+            return called(name, self.envs, *args, **kwargs)
+        values = attributes(self.envs, name, self.name)
+        answers = answers_of(values, name, *args, **kwargs)
         lengths = [table.length for table in self._tables]
-        if (args or kwargs) and callable(attributes[0]) and not self._settings.note(name, args, kwargs, lengths):
+        if (args or kwargs) and callable(values[0]) and not self._settings.note(name, args, kwargs, lengths):
             self._inexact(f"the call {name}{args} cannot be saved, so a resumed run would not repeat it ({self.name})")
-        return [value(*args, **kwargs) if callable(value) else value for value in attributes]
+        return answers
 
     def method(self, name: str) -> Callable[..., Any] | None:
         return self._tables[0].adapter.method(name)

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from rookery.core.errors import EnvError
-from rookery.core.system.child import ANSWER, HUNG, live, pack, unpack
+from rookery.core.system.child import HUNG, live, pack, pack_answer, unpack
 from rookery.core.system.shared_memory import Shared
 from rookery.core.tree import Tree, flatten, unflatten
 from rookery.envs.engines.inprocess import InProcess
@@ -118,7 +118,7 @@ class Worker:
             return self._step(*args)
         result = getattr(self, f"do_{name}")(*args)
         self._publish()
-        return pack(result, ANSWER)
+        return pack_answer(result)
 
     def close(self) -> None:
         self.engine.close()

@@ -162,12 +162,12 @@ class Workers(MultiEnv):
                 raise UsageError(f"step of {self.name} got actions of {problem} ({self.num} envs)")
 
     def call(self, name: str | Callable[..., Any], *args: Any, **kwargs: Any) -> list[Any]:
-        if isinstance(name, str) and (args or kwargs):
-            self._told[name] = (name, args, kwargs)
         values: list[Any] = []
         for answer in self._all("call", name if isinstance(name, str) else Sent(name), args, kwargs):
             self._note(answer)
             values += answer["found"]
+        if isinstance(name, str) and (args or kwargs):  # not before: what failed is told to nobody again
+            self._told[name] = (name, args, kwargs)
         return values
 
     def method(self, name: str) -> Any:

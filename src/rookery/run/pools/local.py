@@ -9,7 +9,7 @@ from typing import Any
 from rookery.acting.actor import Message
 from rookery.core.chunk import Collected
 from rookery.envs.multi.env import MultiEnv
-from rookery.envs.told_calls import Call, told_in
+from rookery.envs.told_calls import Call, called, told_in
 from rookery.run.collect.collector import Collector
 from rookery.run.machine import one_thread
 
@@ -51,7 +51,7 @@ class LocalPool:
         return self.collectors[0].env
 
     def foreach_worker(self, fn: Callable[[Any], Any]) -> list[Any]:
-        return [fn(collector) for collector in self.collectors]
+        return called(fn, self.collectors)
 
     def foreach_env(self, name: str | Callable[..., Any], *args: Any, **kwargs: Any) -> list[Any]:
         """Call a method on every env of every worker, or a function with every env."""

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from rookery.core.chunk import Chunk
-from rookery.core.system.child import ANSWER, live, pack, unpack
+from rookery.core.system.child import ANSWER, live, pack, pack_answer, unpack
 from rookery.core.system.forkserver import forget_server
 from rookery.core.system.process import STARTING, Process, WorkerLost
 from rookery.core.system.shared_memory import Layout, Shared, SharedArena, layout_of
@@ -148,7 +148,7 @@ class WorkerServer:
     def answer(self, packed: bytes) -> bytes:
         name, args = unpack(packed)
         if name != "collect":
-            return pack(getattr(self._worker, f"do_{name}")(*args), ANSWER)
+            return pack_answer(getattr(self._worker, f"do_{name}")(*args))
         request, layout = args
         result = self._worker.do_collect(request, self._weights.arrays(layout))
         return pack(_loaded(result, self._arena), ANSWER)

@@ -20,8 +20,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, NoReturn
 
-from rookery.core.errors import ConfigError, EnvError, RookeryError
-from rookery.core.system.child import pack, unpack
+from rookery.core.errors import ConfigError, EnvError, RookeryError, UsageError
+from rookery.core.system.child import NOT_SENT, pack, unpack
 from rookery.core.system.process import WorkerLost
 from rookery.envs.watchdog import end_with
 from rookery.learning.published import Weights
@@ -250,16 +250,22 @@ class ActorLink:
                     raise WorkerLost(UNREADY)
             answer = self._ray.get(self._owed)
         except errors.RayTaskError as error:
-            self._failed(error)
+            self._failed(error, name)
         except errors.RayError as error:  # the actor, its node, or an object on that node is gone
             raise WorkerLost(f"is gone ({type(error).__name__}: {str(error).strip().splitlines()[0]})") from error
         if name == "start":
             self.pid = answer
         return answer
 
-    def _failed(self, error: Any) -> NoReturn:
+    def _failed(self, error: Any, name: str) -> NoReturn:
         """Raise what was raised in the actor: our own sentences as they are."""
         cause = error.cause
+        if name in ("call", "apply") and not isinstance(cause, RookeryError):  # it did answer
+            cause = UsageError(NOT_SENT.format(problem=f"{type(cause).__name__}: {cause}"))
+        if isinstance(cause, UsageError):  # of whoever asked: as it would have been raised here
+            mistake = UsageError(str(cause))
+            mistake.add_note(f"Traceback of the worker:\n{error}")
+            raise mistake
         if isinstance(cause, RookeryError):
             raise type(cause)(f"{cause}\nTraceback of the worker:\n{error}") from error
         raise EnvError(

@@ -307,12 +307,13 @@ class RemotePool:
 
     def foreach_env(self, name: str | Callable[..., Any], *args: Any, **kwargs: Any) -> list[Any]:
         """Call a method on every env of every worker, or a function with every env."""
-        if isinstance(name, str) and (args or kwargs):
+        what = name if isinstance(name, str) else Sent(name)
+        answers = [value for values in self._each("call", what, args, kwargs) for value in values]
+        if isinstance(name, str) and (args or kwargs):  # not before: what failed is told to nobody again
             self._told[name] = (name, args, kwargs)
         elif not isinstance(name, str) and self._reason == "exact":
             self._reason = CALLED.format(name=self.config.env.id)
-        what = name if isinstance(name, str) else Sent(name)
-        return [value for values in self._each("call", what, args, kwargs) for value in values]
+        return answers
 
     def _each(self, name: str, *args: Any) -> list[Any]:
         """The answers of all workers, while the run ends of those that are there."""

@@ -24,6 +24,7 @@ from rookery.core.errors import CheckpointError
 from rookery.core.restoring import ADVICE
 from rookery.core.rng import Streams
 from rookery.core.system.shared_memory import Layout
+from rookery.envs.told_calls import called
 from rookery.learning.learner import Learner
 from rookery.learning.published import Weights, take
 from rookery.run.collect.collector import Collector
@@ -126,7 +127,7 @@ class CollectorWorker:
         self._names = generators_of(config, self.worker)
 
     def do_apply(self, fn: Callable[[Any], Any]) -> Any:
-        return fn(self.collector)
+        return called(fn, [self.collector])[0]
 
     def close(self) -> None:
         self.collector.close()
