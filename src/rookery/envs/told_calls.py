@@ -7,9 +7,12 @@ during it what came in between. Of several calls of one method only the last bef
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+
+from rookery.core.errors import UsageError
 
 Call = tuple[str, list[Any], dict[str, Any]]  # method, arguments, keyword arguments: JSON values
 CALLED = (
@@ -86,3 +89,19 @@ def plain(value: Any) -> Any:
     if isinstance(value, dict) and all(isinstance(key, str) for key in value):
         return {key: plain(part) for key, part in value.items()}
     raise TypeError(f"{type(value).__name__} is no JSON value")
+
+
+def attribute(get: Callable[[str], Any], name: Any, told: bool, env: str) -> Any:
+    """What envs that are numbers can answer to `call`: an attribute of the env in Python, by `get`; no method, no
+    function and nothing that is `told` arguments."""
+    known = isinstance(name, str) and not told
+    try:
+        value = get(name) if known else None
+    except AttributeError:
+        known, value = False, None
+    if not known or callable(value):
+        what = name if isinstance(name, str) else "a function"
+        raise UsageError(
+            f"{env}: {what} cannot be called, the native engine's envs are numbers. Set env.engine=gymnasium"
+        )
+    return value
