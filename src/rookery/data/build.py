@@ -51,6 +51,7 @@ class StoreNeeds:
 
 
 def rollout_store(needs: StoreNeeds) -> Store:
+    _check_paid(needs, "rollouts")
     together, step = 1 if needs.apart else needs.collectors, bytes_of(needs.obs_spec) + bytes_of(needs.action_spec)
     check_room(
         2 * needs.rows * needs.columns * step,  # in the collectors and in the store
@@ -62,11 +63,10 @@ def rollout_store(needs: StoreNeeds) -> Store:
 
 def replay_store(needs: StoreNeeds) -> Store:
     _check_sequences(needs)
-    if needs.paid is not None and needs.section.demonstrations is not None:
-        raise ConfigError(
-            "store.demonstrations holds one reward per step, but env.teams says reward=own, one per member. Remove it, "
-            "or set reward=sum."
-        )
+    if needs.section.demonstrations is not None:
+        _check_paid(needs, "store.demonstrations")
+    elif needs.window is not None:
+        _check_paid(needs, "sequences")
     section, size = needs.section, needs.section.batch_size
     shown = 0
     if section.demonstrations is not None:
@@ -105,6 +105,15 @@ def _demonstrations(needs: StoreNeeds, rows: int) -> Store:
         from_env=needs.from_env,
         stack=needs.stack,
     )
+
+
+def _check_paid(needs: StoreNeeds, what: str) -> None:
+    """Refuse rewards of each member where only the team's are kept."""
+    if needs.paid is not None:
+        raise ConfigError(
+            f"env.teams says reward=own, one reward per member, but algo.name={needs.algo} learns from {what}, which "
+            "hold one per step. Set reward=sum, or learn from a replay of single steps without demonstrations."
+        )
 
 
 def _check_sequences(needs: StoreNeeds) -> None:

@@ -127,3 +127,19 @@ def plain(value: Any) -> Any:
     if isinstance(value, dict) and all(isinstance(key, str) for key in value):
         return {key: plain(part) for key, part in value.items()}
     raise TypeError(f"{type(value).__name__} is no JSON value")
+
+
+def attribute(get: Callable[[str], Any], name: Any, told: bool, env: str) -> Any:
+    """What envs that are numbers can answer to `call`: an attribute of the env in Python, by `get`; no method, no
+    function and nothing that is `told` arguments."""
+    known = isinstance(name, str) and not told
+    try:
+        value = get(name) if known else None
+    except AttributeError:
+        known, value = False, None
+    if not known or callable(value):
+        what = name if isinstance(name, str) else "a function"
+        raise UsageError(
+            f"{env}: {what} cannot be called, the native engine's envs are numbers. Set env.engine=gymnasium"
+        )
+    return value

@@ -52,10 +52,8 @@ class RunLimits:
         """The first limit that is reached, as a sentence; `run` has the counts."""
         for key, limit, count in self._limits:
             if getattr(run, count) >= limit:
-                if key != "max_seconds":
-                    return f"train.{key}={limit} reached"
                 early = "" if run.updates else " before the first update: raise it, or let learning begin earlier"
-                return f"train.{key}={limit:g} reached{early}"
+                return f"train.{key}={f'{limit:g}' if key == 'max_seconds' else limit} reached{early}"
         return None
 
 

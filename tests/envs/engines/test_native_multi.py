@@ -179,6 +179,7 @@ def _played(name, **more):
     [
         {"wrappers": ["reward_clip"]},
         {"on_bad": "drop"},
+        {"teams": {"t": {"members": ["*"], "reward": "own"}}},
         {"per_env": [{}]},
     ],
 )
@@ -190,7 +191,9 @@ def test_what_it_lacks_is_refused_with_native_and_left_to_python_with_auto(more)
 
 def test_a_game_without_a_kernel_is_refused_with_native_and_left_to_python_with_auto():
     assert isinstance(build("rookery/Pairing-v0"), ParallelAgents)
-    with pytest.raises(ConfigError, match=r"env\.engine=native cannot be used with env\.api=parallel"):
+    with pytest.raises(
+        ConfigError, match=r"cannot be used with env\.api=parallel and rookery/Pairing-v0: only the matrix"
+    ):
         build("rookery/Pairing-v0", "native")
     assert isinstance(build("rookery/Climbing-v0", "native"), NativeMulti)
 
@@ -222,6 +225,8 @@ def test_bad_actions_are_told_with_their_place():
         env.step({"a": good})
     with pytest.raises(UsageError, match="state cannot be called"):
         env.call("state")
+    with pytest.raises(UsageError, match="a function cannot be called"):
+        env.call(lambda env: env)
     assert env.call("optimum")[0] == {"a": 11.0, "b": 11.0}
 
 

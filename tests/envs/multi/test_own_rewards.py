@@ -5,6 +5,8 @@ import pytest
 from gymnasium import spaces
 
 from rookery import Trainer, load_config
+from rookery.algos.coma import COMA
+from rookery.algos.qmix import QMIX
 from rookery.core.errors import ConfigError, EnvError
 from rookery.envs.config import TeamConfig
 from rookery.envs.multi.engine import DictAgents, ParallelAgents
@@ -90,6 +92,21 @@ def test_who_learns_one_reward_of_the_team_refuses_own_ones(words):
     last = {word.partition("=")[0]: word for word in (*WORDS, *words)}
     with pytest.raises(ConfigError, match=r"reward=own, but algo\.name=\w+ learns from one reward of the whole team"):
         Trainer(load_config(env="rookery/Visitors-v0", overrides=list(last.values())))
+
+
+@pytest.mark.parametrize(
+    ("algo", "words", "told"),
+    [
+        (COMA, ["algo.rollout=8"], "algo.name=coma learns from rollouts, which hold one per step"),
+        (QMIX, ["model.core={kind: gru, size: 8}"], "algo.name=qmix learns from sequences, which hold one per step"),
+    ],
+)
+def test_rollouts_and_sequences_hold_one_reward_of_the_team(algo, words, told, monkeypatch):
+    """An algorithm of one's own that says it can learn own rewards would otherwise get the team's without a word."""
+    monkeypatch.setattr(algo, "own_rewards", True)
+    kept = [word for word in WORDS if algo is QMIX or not word.startswith("store")]
+    with pytest.raises(ConfigError, match=told):
+        Trainer(load_config(env="rookery/Visitors-v0", overrides=[*kept, f"algo.name={algo.name}", *words]))
 
 
 def test_a_batch_has_the_rewards_of_each_member():

@@ -213,7 +213,13 @@ class Wrong(ParallelCrowd):
 
     def step(self, given):
         obs, paid, *rest = super().step(given)
-        if self.what == "reward":
+        if self.what == "unseen" and "a" in self.agents:
+            del obs["a"]
+        elif self.what == "none" and "a" in self.agents:
+            obs["a"] = None
+        elif self.what == "stranger":
+            paid = paid | {"x": 1.0}
+        elif self.what == "reward":
             paid = paid | {"a": "much"}
         elif self.what == "shape" and "a" in obs:
             obs["a"] = np.zeros(7, np.float32)
@@ -226,6 +232,9 @@ class Wrong(ParallelCrowd):
     ("make", "sentence"),
     [
         (Forgets, "reward has no entry for 'b'"),
+        (lambda: Wrong("unseen"), "member 'a' of 'red' must act and was given no observation"),
+        (lambda: Wrong("none"), "'a' .*(must act and was given no observation|NoneType)"),
+        (lambda: Wrong("stranger"), r"it speaks of an agent 'x', but its agents are \['a', 'b', 'c', 'd'\]"),
         (lambda: Wrong("reward"), "member 'a' of 'red': the reward is a str"),
         (lambda: Wrong("shape"), r"the observation of 'a' has shape \(7,\), expected \(2,\)"),
         (lambda: Wrong("nan"), r"the observation of 'a'\[0\] is nan"),

@@ -83,6 +83,17 @@ def test_seconds_that_end_before_the_first_update_are_told():
     assert limits.reached(SimpleNamespace(**counts | {"seconds": 4.0})) is None
 
 
+def test_steps_that_end_before_the_first_update_are_told_where_no_rule_could_know_it():
+    """Of several agents nobody knows before the run how many rows a step gives."""
+    words = ["env.api=parallel", "train.max_steps=200"]
+    limits = RunLimits(load_config(algo="vdn", env="rookery/TwoStep-v0", overrides=words).train)
+    counts = {"ticks": 200, "updates": 0, "episodes": 100, "seconds": 1.0}
+    assert limits.reached(SimpleNamespace(**counts)) == (
+        "train.max_steps=200 reached before the first update: raise it, or let learning begin earlier"
+    )
+    assert limits.reached(SimpleNamespace(**counts | {"updates": 1})) == "train.max_steps=200 reached"
+
+
 def test_image_layers_that_an_earlier_version_wrote_out_are_those_of_today() -> None:
     made = lambda *words: load_config(algo="ppo", env="CartPole-v1", overrides=words)  # noqa: E731
     refuse_changes(made("model.convs=[[32,8,4],[64,4,2],[64,3,1]]").dump(), made())

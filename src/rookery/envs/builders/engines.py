@@ -99,8 +99,8 @@ def _serves(task: ModuleType, spec: Any, config: EnvConfig) -> bool:
 def several(group: Group) -> MultiEnv | None:
     """Our numba engine of an env with several agents; None: there is none, or auto asks for what it lacks."""
     config = group.config
-    task = _several_task(group)
-    if task is None or config.engine not in ("auto", "native"):
+    task = _several_task(group) if config.engine in ("auto", "native") else None
+    if task is None:
         return None
     try:
         return _own_several(task, group)
@@ -126,8 +126,10 @@ def _own_several(kernel: ModuleType, group: Group) -> MultiEnv:
 
     config, name = group.config, str(group.config.id)
     _refuse(config, group.purpose)
-    if unknown := [team for team, one in config.teams.items() if one.reward not in ("sum", "mean")]:
-        raise ConfigError(f"env.teams.{unknown[0]}.reward cannot be used with env.engine=native. Use gymnasium")
+    if own := [team for team, one in config.teams.items() if one.reward == "own"]:
+        raise ConfigError(
+            f"env.teams.{own[0]}.reward=own cannot be used with env.engine=native. Use env.engine=gymnasium"
+        )
     if config.kwargs.get("render_mode") is not None:
         raise ConfigError("env.kwargs.render_mode: the native engine shows no pictures. Use env.engine=gymnasium")
     plain = config.model_copy(update={"engine": "gymnasium"})

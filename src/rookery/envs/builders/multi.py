@@ -44,8 +44,11 @@ def together(
         both = "both env.id and a factory are given" if factory else "env.id is missing and no factory is given"
         raise ConfigError(f"{both}: give one of them, for example env.id=pettingzoo.classic:tictactoe_v3")
     if config.engine in ("native", "envpool"):
+        who = config.id or "a factory"
         raise ConfigError(
-            f"env.engine={config.engine} cannot be used with env.api={config.api}: use env.engine=gymnasium"
+            f"env.engine={config.engine} cannot be used with env.api={config.api} and {who}: only the matrix games and "
+            "simple_spread have an engine of their own, with env.engine=native and env.api=parallel. Use "
+            "env.engine=gymnasium"
         )
     chosen, _ = sorted_out(wrappers_for(config, purpose), config.api)
     target = factory if factory is not None else target_of(str(config.id), config.api)

@@ -20,6 +20,7 @@ from rookery.core.tree import Tree
 from rookery.envs.action_log import OTHER_ENGINE, check_count
 from rookery.envs.closing import close_all
 from rookery.envs.engines import cartpole, pendulum
+from rookery.envs.told_calls import attribute
 from rookery.envs.vector import ENDLESS, SeedOf, Step, VectorEnv
 
 TASKS: dict[str, ModuleType] = {task.ENTRY_POINT: task for task in (cartpole, pendulum)}
@@ -87,14 +88,8 @@ class Native(VectorEnv):
 
     def call(self, name: str | Callable[..., Any], *args: Any, **kwargs: Any) -> list[Any]:
         """Attributes are those of gymnasium's own env; there are no methods to call."""
-        known = isinstance(name, str) and self._model.has_wrapper_attr(name)
-        value = self._model.get_wrapper_attr(str(name)) if known else None
-        if not known or callable(value) or args or kwargs:
-            what = name if isinstance(name, str) else "a function"
-            raise UsageError(
-                f"{self.name}: {what} cannot be called, the native engine's envs are numbers. Set env.engine=gymnasium"
-            )
-        return [value] * self.num
+        told = bool(args or kwargs)
+        return [attribute(self._model.get_wrapper_attr, name, told, self.name)] * self.num
 
     def state(self) -> dict[str, Any]:
         if not self._ready:

@@ -15,6 +15,7 @@ A task is a module:
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from types import ModuleType
 from typing import Any, NamedTuple
 
@@ -33,6 +34,7 @@ from rookery.envs.multi.apis import Parallel
 from rookery.envs.multi.env import MultiEnv, MultiStep
 from rookery.envs.multi.layers import Layers
 from rookery.envs.multi.teams import Teams, state_space
+from rookery.envs.told_calls import attribute
 from rookery.envs.vector import ENDLESS, SeedOf, Step
 
 TASKS: tuple[ModuleType, ...] = (matrix, spread)
@@ -145,13 +147,7 @@ class NativeMulti(MultiEnv):
 
     def call(self, name: str | Callable[..., Any], *args: Any, **kwargs: Any) -> list[Any]:
         """Attributes are those of the env in Python; there are no methods to call."""
-        known = isinstance(name, str) and hasattr(self._model, name)
-        value = getattr(self._model, str(name)) if known else None
-        if not known or callable(value) or args or kwargs:
-            raise UsageError(
-                f"{self.name}: {name} cannot be called, the native engine's envs are numbers. Set env.engine=gymnasium"
-            )
-        return [value] * self.num
+        return [attribute(partial(getattr, self._model), name, bool(args or kwargs), self.name)] * self.num
 
     def state(self) -> dict[str, Any]:
         if not self._ready:

@@ -95,6 +95,10 @@ class ApiAdapter(ABC):
         """Buffers for what an agent sees in `num` envs."""
         return Receiver(self.spaces(agent)[0], spec, num)
 
+    def known(self) -> tuple[str, ...]:
+        """The agents that the env itself may speak of."""
+        return self.agents
+
     def returns(self) -> dict[str, float]:
         """What members of teams received in the episode."""
         return {}

@@ -157,7 +157,7 @@ class Table:
         """Bring what the env said into the seats: pay, let go, then end the episode or give the turn."""
         for agent in (*timestep.obs, *timestep.reward, *timestep.terminated, *timestep.truncated, *timestep.acting):
             if agent not in self.seats:
-                raise self.failed(f"it speaks of an agent {agent!r}, but its agents are {list(self.seats)}")
+                raise self.failed(f"it speaks of an agent {agent!r}, but its agents are {list(self.adapter.known())}")
         for agent, reward in timestep.reward.items():
             self._pay(agent, reward)
         for agent in self.seats:
@@ -272,7 +272,7 @@ class Table:
     def failed(
         self, what: BaseException | str, agent: str | None = None, actions: dict[str, Any] | None = None
     ) -> EnvError:
-        text = str(what)
+        text = str(what).removesuffix(".")
         if not isinstance(what, str | BadValue | NotFinite):
             text = f"{type(what).__name__}: {what}{place(what)}"
             log.error("%s: an env failed.%s%s", self.where(agent), SHOWN, own_code(what))

@@ -162,7 +162,7 @@ class TeamReceiver(Receiver):
         for k, (m, (space, _)) in enumerate(team.members.items()):
             mask = None if self._mask is None else self._mask[:, edges[k] : edges[k + 1]]
             self._members[m] = self._member(m, k, space, team.specs[m], mask)
-        self._writers = [(name, one.write, one if one.hot else None) for name, one in self._members.items()]
+        self._writers = [(name, one.write, one.hot) for name, one in self._members.items()]
         self._world = None
         if team.world is not None:
             self._world = self._compile(team.world, spec[WORLD], self.obs[WORLD], "the state of the env")[0]
@@ -191,11 +191,10 @@ class TeamReceiver(Receiver):
         """Row i."""
         if seen.present is None and self._full[i]:
             shown = seen.members
-            for name, write, member in self._writers:
-                if member is None and (obs := shown[name]) is not None:
-                    write(i, obs)
-                else:
-                    self._members[name].see(i, shown[name])
+            for name, write, hot in self._writers:
+                write(i, shown[name])
+                for each in hot:
+                    each.put(i)
         else:
             self._write_some(i, seen)
         if self._world is not None:

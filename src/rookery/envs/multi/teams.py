@@ -70,6 +70,9 @@ class Teams(ApiAdapter):
             return TeamReceiver(self._spaces[agent], spec, num)
         return self.inner.receiver(agent, spec, num)
 
+    def known(self) -> tuple[str, ...]:
+        return self.inner.agents
+
     def returns(self) -> dict[str, float]:
         return {member: self.totals[member] for member in self._team if member in self._came}
 
@@ -159,6 +162,10 @@ class Teams(ApiAdapter):
     def _note(self, timestep: Timestep) -> None:
         """Who came, who ended, and what they saw."""
         self._acting = {agent for agent in timestep.acting if agent in self._team}
+        if unseen := [
+            member for member in timestep.acting if member in self._team and timestep.obs.get(member) is None
+        ]:
+            raise BadValue(f"member {unseen[0]!r} of {self._team[unseen[0]]!r} must act and was given no observation")
         if back := [member for member in self._acting if member in self._came and member not in self._there]:
             raise BadValue(f"member {back[0]!r} of {self._team[back[0]]!r} must act after it ended")
         for member in (*timestep.obs, *timestep.acting):
@@ -229,7 +236,9 @@ def members_of(teams: Mapping[str, TeamConfig], agents: Sequence[str]) -> dict[s
             names += fitting
         for member in names:
             if (other := team_of.setdefault(member, team)) != team:
-                raise ConfigError(f"{member!r} is in two teams, {other!r} and {team!r}: leave it out of one of them.")
+                raise ConfigError(
+                    f"env.teams: {member!r} is in two teams, {other!r} and {team!r}. Leave it out of one of them."
+                )
         members[team] = tuple(dict.fromkeys(names))
     return members
 
