@@ -4,12 +4,25 @@ import inspect
 import json
 import re
 import shlex
+import sys
 from pathlib import Path
 
 import pytest
 
 from docs.pages import ROOT, build, checks
 from rookery.core import registry
+
+
+@pytest.fixture(autouse=True)
+def forgotten():
+    """What a command of a page imports from the examples is forgotten: a page may define the same name."""
+    known, before = set(registry.names("algo")), set(sys.modules)
+    yield
+    for name in set(registry.names("algo")) - known:
+        registry.unregister("algo", name)
+    for name in set(sys.modules) - before:
+        if "/examples/" in str(getattr(sys.modules[name], "__file__", None) or ""):
+            del sys.modules[name]
 
 
 def test_every_relative_link_leads_somewhere():
