@@ -212,6 +212,11 @@ OTHER_NAMES: dict[str, dict[str, str]] = {  # kind → what people look for, in 
         "apex": "dqn in an asynchronous pool (preset cartpole-apex)",
         "ddqn": "dqn with algo.double=true, as it is by default",
         "recurrentppo": "ppo with model.core (preset cartpole-novel-ppo-lstm)",
+        "mappo": "ppo with algo.critic=world, algo.normalise_value=true and env.ids=true (docs/central-critics.md)",
+        "ippo": "ppo without env.teams, one network for all agents (preset spread-ippo, docs/several-players.md)",
+        "idqn": "dqn without env.teams, one network for all agents (preset spread-idqn, docs/several-players.md)",
+        "iql": "dqn without env.teams, one network for all agents (preset spread-idqn, docs/several-players.md)",
+        "wqmix": "qmix with algo.weighting=optimistic or central",
     },
 }
 _ROOMS: dict[

@@ -79,8 +79,8 @@ SPREAD_QMIX, SPREAD_VDN = (_mixing(algo, _SPREAD, 200_000, gamma=0.95) for algo 
 
 def _foraging(algo: str) -> dict[str, Any]:
     """Rewards are rare, so priorities find them again; with γ = 0.99 a step in the wrong direction costs 1 % of the
-    value, less than the error of the network, and the greedy policy walked in circles (0.1 at 500k steps). With targets
-    that follow slowly QMIX ran off on one of two seeds: its mixer multiplies by numbers made from coordinates up to 7."""
+    value, less than the error of the network, and the greedy policy walked in circles (0.1 at 500k steps). Where
+    targets follow slowly QMIX ran off on one of two seeds: its mixer multiplies by numbers made from coordinates."""
     tree = _mixing(algo, _FORAGING, 700_000, gamma=0.95)
     tree["algo"] |= {"n_step": 5, "lr": {"kind": "linear", "start": 5e-4, "end": 1e-4, "steps": None}}
     tree["algo"] |= {"target_every": 200, "tau": 1.0}
@@ -139,7 +139,7 @@ SPREAD_IDQN = _mixing("dqn", _ALONE | {"ids": True}, 200_000, gamma=0.95)
 # is played greedily, so nothing pays for being unsure in the end.
 LBF_MAPPO = _central(
     _FORAGING_ALONE | {"train_wrappers": scaled_rewards(10.0)},
-    2_000_000,  # 0.86 at 1.2M (one seed): everything was found by then, but the greedy policy still stood in its own way
+    2_000_000,  # 0.86 at 1.2M (one seed): everything was found by then, but greedy agents still blocked each other
     64,
     gamma=0.98,
     lr={"kind": "linear", "start": 7e-4, "end": 1e-4, "steps": None},

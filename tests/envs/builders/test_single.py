@@ -186,7 +186,7 @@ def test_a_factory_may_return_a_whole_vector_env():
     [
         ({"id": "CartPol-v1"}, r"unknown env 'CartPol-v1'\. Did you mean 'CartPole-v1'"),
         ({"id": "dm_control/cartpole-balance-v0"}, r"shimmy registers such envs: env\.id=shimmy:dm_control/cartpole-b"),
-        ({"id": "PongNoFrameskip-v4"}, r"The Atari game: env\.id=ALE/Pong-v5 env\.wrappers=\[atari\] env\.stack=4"),
+        ({"id": "PongNoFrameskip-v9"}, r"The Atari game: env\.id=ALE/Pong-v5 env\.wrappers=\[atari\] env\.stack=4"),
         ({"id": "Nowhere-v0"}, r"an id that a package registers: env\.id=package:Name"),
         ({"id": "no.such.module:Env"}, r"no module 'no\.such\.module'"),
         ({"id": "envs.sample_envs:CountinEnv"}, r"neither defines nor registers.*Did you mean 'CountingEnv'"),

@@ -68,6 +68,8 @@ def test_an_unknown_name_gets_a_hint_and_the_list() -> None:
         ("drqn", "r2d2"),
         ("ape-x", "cartpole-apex"),
         ("ddqn", "dqn"),
+        ("MAPPO", "ppo with algo.critic=world"),
+        ("ippo", "ppo without env.teams"),
     ],
 )
 def test_what_is_an_option_here_is_told_under_its_other_name(name: str, told: str) -> None:

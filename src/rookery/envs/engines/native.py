@@ -88,8 +88,7 @@ class Native(VectorEnv):
 
     def call(self, name: str | Callable[..., Any], *args: Any, **kwargs: Any) -> list[Any]:
         """Attributes are those of gymnasium's own env; there are no methods to call."""
-        told = bool(args or kwargs)
-        return [attribute(self._model.get_wrapper_attr, name, told, self.name)] * self.num
+        return [attribute(self._model.get_wrapper_attr, name, bool(args or kwargs), self.name)] * self.num
 
     def state(self) -> dict[str, Any]:
         if not self._ready:

@@ -141,14 +141,7 @@ class Agents(MultiEnv):
         full, stepped = self._batches.note(action), 0
         try:
             for table, acts in zip(self._tables, each):
-                try:
-                    plain = table.step(dict(zip(agents, acts))) and plain
-                except NotFinite as error:
-                    plain = False
-                    self._bad(table, error, action)
-                except EnvError as error:
-                    _blame(error, stepped, action)
-                    raise
+                plain = self._one_step(table, dict(zip(agents, acts)), action) and plain
                 stepped += 1
         finally:
             if full or stepped < self.num:  # something failed: what others did is still to be known
@@ -167,15 +160,19 @@ class Agents(MultiEnv):
                 actions = {agent: act for agent, act in actions.items() if self.acting[agent][i]}
             for agent in actions:
                 self._logs[agent].add(i, table.seats[agent].actions, action[agent])
-            try:
-                plain = table.step(actions) and plain
-            except NotFinite as error:
-                plain = False
-                self._bad(table, error, action)
-            except EnvError as error:
-                _blame(error, i, action)
-                raise
+            plain = self._one_step(table, actions, action) and plain
         return plain, count
+
+    def _one_step(self, table: Table, acts: dict[str, Any], action: dict[str, Tree]) -> bool:
+        """Of one env; whether it was plain."""
+        try:
+            return table.step(acts)
+        except NotFinite as error:
+            self._bad(table, error, action)
+        except EnvError as error:
+            _blame(error, table.index, action)
+            raise
+        return False
 
     def _finish(self, action: dict[str, Tree]) -> None:
         """The check for NaN and infinity of all envs at once, and marks."""
@@ -312,22 +309,13 @@ class Agents(MultiEnv):
             raise EnvError(f"{error} {DROPS} episodes in a row had to be dropped.") from error
         self._inexact(f"{error} The episode was dropped")
         if table.length:  # else a reset was bad: the row before it stays as it is
-            self._drop(table.index)
+            self.out.drop(table.index, self.num)
         for receiver in self.receivers.values():  # who does not act at once would keep what is not finite
             tree_map(lambda buffer: buffer.__setitem__(table.index, 0), receiver.obs)
         try:
             table.begin(table.episode + 1)
         except NotFinite as again:
             self._bad(table, again, {})
-
-    def _drop(self, i: int) -> None:
-        """The rows of env i are holes, after which its episode does not go on."""
-        self.out.hole(i, self.num)
-        for step in self.out.agents.values():
-            step.final = [(k, obs) for k, obs in step.final if k != i]
-            step.cut.append(i)
-            assert step.infos is not None
-            step.infos[i] = {}
 
     @property
     def exactness(self) -> str:

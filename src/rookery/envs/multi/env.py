@@ -63,6 +63,15 @@ class MultiStep:
         for step in self.agents.values():
             step.hole(where)
 
+    def drop(self, i: int, num: int) -> None:
+        """The rows of env i are holes, after which its episode does not go on."""
+        self.hole(i, num)
+        for step in self.agents.values():
+            step.final = [(k, obs) for k, obs in step.final if k != i]
+            step.cut.append(i)
+            assert step.infos is not None
+            step.infos[i] = {}
+
 
 class MultiEnv(ABC):
     """B copies of one task."""

@@ -137,10 +137,10 @@ class Teams(ApiAdapter):
             reward[agent], obs[agent] = paid[agent], shown[agent]
         world = None if self._state is None else self._state()
         for team, members, share, seen in self._bodies:
-            total, told = 0.0, team in self._own
+            total, own = 0.0, team in self._own
             for member in members:
                 value = paid[member]
-                if value.__class__ is float and not told:
+                if value.__class__ is float and not own:
                     totals[member] += value
                     total += value * share
                 else:
