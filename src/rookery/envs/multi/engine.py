@@ -76,7 +76,7 @@ class Agents(MultiEnv):
         self._logs = {agent: ActionLog(spec, self.num, self._forgotten) for agent, spec in self.action_spec.items()}
         self._batches = Batches(self._logs, self.num)
         self._exactness = "exact"
-        self._ready = False
+        self._ready = self._stepping = False
         self.on_close: Callable[[], None] = lambda: None
 
     def cut_after(self, steps: int) -> None:
@@ -138,7 +138,7 @@ class Agents(MultiEnv):
         """Most steps: everybody acts in every env. Whether that was plain everywhere."""
         plain, agents = True, list(action)
         each = zip(*[self._split[agent](rows) for agent, rows in action.items()])  # the actions of every env
-        full, stepped = self._batches.note(action), 0
+        full, stepped, self._stepping = self._batches.note(action), 0, True
         try:
             for table, acts in zip(self._tables, each):
                 plain = self._one_step(table, dict(zip(agents, acts)), action) and plain
@@ -146,6 +146,7 @@ class Agents(MultiEnv):
         finally:
             if full or stepped < self.num:  # something failed: what others did is still to be known
                 self._batches.log(self._tables, stepped)
+            self._stepping = False
         return plain
 
     def _some_step(self, action: dict[str, Tree], count: int, episodes: int | None) -> tuple[bool, int]:
@@ -319,8 +320,9 @@ class Agents(MultiEnv):
 
     @property
     def exactness(self) -> str:
-        """What was not logged yet may turn out to be too much."""
-        self._batches.log(self._tables, self.num)
+        """What was not logged yet may turn out to be too much; in a step that hangs a watchdog asks."""
+        if not self._stepping:
+            self._batches.log(self._tables, self.num)
         return self._exactness
 
     @exactness.setter
