@@ -92,7 +92,8 @@ def started(tmp_path: Path, nodes: int) -> subprocess.Popen[str]:
     program(folder, "hostname", "echo 10.0.0.7 172.16.0.1")
     code = "import signal, sys, time, pathlib\n"
     code += "for n in (10, 15): signal.signal(n, lambda n, _: sys.exit(128 + n))\n"
-    code += f"pathlib.Path({str(tmp_path / 'args')!r}).write_text(' '.join(sys.argv[1:]))\n"
+    code += f"words = pathlib.Path({str(tmp_path / 'args.part')!r})\n"
+    code += f"words.write_text(' '.join(sys.argv[1:])); words.rename({str(tmp_path / 'args')!r})\n"  # there means whole
     code += "time.sleep(float(sys.argv[-1]))\n"
     (tmp_path / "run.py").write_text(code)
     program(folder, "rookery", f'exec {sys.executable} {tmp_path / "run.py"} "$@" ${{LASTS:-30}}')
